@@ -70,6 +70,10 @@ class Connection:
     async def close(self) -> None:
         self._end()
 
+    def cut(self) -> None:
+        """Let a statement fail now, as in `pools`."""
+        self._database.lose(self._session)
+
     def _end(self) -> None:
         self.closed = True
         self._database.sessions.pop(self._session.pid, None)
@@ -123,7 +127,7 @@ class Pool:
         elif not connection.closed:
             self._idle.append(connection)
 
-    async def close(self) -> None:
+    async def close(self, timeout: float = 5.0) -> None:
         self.closed = True
         self._changed.set()
         for connection in self._idle:
@@ -155,5 +159,6 @@ def driving(database: Database) -> Any:
     with ExitStack() as patched:
         patched.enter_context(patch.object(connection_pool, "rows_of", rows_of))
         patched.enter_context(patch.object(pools, "AsyncConnectionPool", pool))
+        patched.enter_context(patch.object(pools, "_cut", Connection.cut))
         patched.enter_context(patch.object(psycopg.AsyncConnection, "connect", connect))
         yield

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 Pair = tuple[str, str]  # app, and the provider's account of a person
 
-AT_ONCE = 15.0  # seconds between two consents that may have overlapped
-
 
 class BrokenLawError(AssertionError):
     """A law does not hold in a world."""
@@ -63,6 +61,7 @@ class Laws:
         self.consents = list[Consent]()
         self.endings = list[tuple[list[Pair], bool]]()  # that have no answer, and whether they erase
         self.grants = dict[Place, Grant]()  # as they were last stored
+        self._families = list[Family]()  # by their first write: of two consents at once either may be last
         self.sessions = dict[Place, AuthSession]()
         self._events_stored = dict[str, float]()  # when an event was first in an outbox
         self._rings = dict[bytes, Keyring]()
@@ -136,6 +135,7 @@ class Laws:
         before, self.grants[place] = self.grants.get(place), after
         who, same = f"{after.app} {after.subject}", before is not None and before.consent == after.consent
         if not same and not after.revoked:
+            self._families.append(self._token(after)[0])
             is_entered = after.auth_session_id is None or after.auth_session_id in self._connected
             self.check(is_entered, "each audit entry is written before its act", who, "connected")
         if before is None or not same:
@@ -152,9 +152,12 @@ class Laws:
         kept = (grant.refresh_state.spare, grant.token.refresh_token if grant.token is not None else None)
         return max((self._world.provider.family_of(each.reveal())[1] for each in kept if each is not None), default=0)
 
-    def _check_end(self, grant: Grant, who: str) -> None:
+    def _token(self, grant: Grant) -> tuple[Family, int]:
         assert grant.token is not None and grant.token.refresh_token is not None  # noqa: PT018
-        family, number = self._world.provider.family_of(grant.token.refresh_token.reveal())
+        return self._world.provider.family_of(grant.token.refresh_token.reveal())
+
+    def _check_end(self, grant: Grant, who: str) -> None:
+        family, number = self._token(grant)
         said = not family.alive or number < family.newest
         first = min([number, *family.reused])  # a token that came again has ended the newer ones, too
         is_excused = grant.refresh_state.ended == "dead" or self.troubles.may_lose(family, first)
@@ -228,14 +231,14 @@ class Laws:
                 is_late = asked > consent.ended_at + bound
                 self.check(not is_late, "no token after an acknowledged revocation", pair, process, token)
         given = self._given[process, pair]
-        newer = [each for each in given if each[0] <= asked and each[1:] > (family.number, number)]
-        newer = [each for each in newer if not self._may_lack(*each[1:])]
+        version = self._families.index(family), number
+        newer = [each for each in given if each[0] <= asked and each[1:] > version and not self._may_lack(*each[1:])]
         self.check(not newer, "no older version after a newer one", pair, process, token, newer)
-        given.append((self._now, family.number, number))
+        given.append((self._now, *version))
 
-    def _may_lack(self, family: int, number: int) -> bool:
+    def _may_lack(self, place: int, number: int) -> bool:
         """Tell whether a standby that took over may lack this token."""
-        return self.troubles.may_forget_answer(self._world.provider.families[family], number - 1)
+        return self.troubles.may_forget_answer(self._families[place], number - 1)
 
     def _forgotten(self, consent: Consent) -> bool:
         """Tell whether a standby that took over may lack the revocation: for a while, or for ever if its broker died."""
