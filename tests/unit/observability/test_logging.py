@@ -143,7 +143,7 @@ def test_every_logger_of_ours_is_below_one_name() -> None:
 def test_only_processes_that_own_their_streams_write_to_them() -> None:
     """A library that prints spoils the output of the program that embeds it."""
     own = {
-        "mcp/serving.py", "personal/connection.py", "tools/isolation/as_user.py", "tools/orchestration/agent_output.py",
+        "mcp/serving.py", "tools/isolation/as_user.py", "tools/orchestration/agent_output.py",
         "tools/orchestration/agent_worker.py",
     }  # fmt: skip
     writes = re.compile(r"\bsys\.(?:stdout|stderr)\b|(?<![\w.])print\(|\bbasicConfig\(")
