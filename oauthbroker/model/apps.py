@@ -280,8 +280,8 @@ class App:
         return "OAuthApp" if self.credential is None else "CredentialApp"
 
     def _digest(self) -> str:
-        """Return the hash of all that a running authorization relies on; the value of a secret does not count. It is the
-        same for all connections."""
+        """Return the hash of all that a running authorization relies on, without the values of secrets. It is the same
+        for all connections."""
         if self.base is not None:
             return self.base.config_digest
         asked = self.credential and replace(self.credential, values=None, outside={})
