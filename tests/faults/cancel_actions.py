@@ -137,7 +137,10 @@ async def all_revoked(w: World, s: Side, d: Random) -> None:
             w.model.revoked(pair, known)
 
 
-@action("grants.list", "grants.find", "grants.record", "grants.page", "grants.views", "grants.in_order", "grants.view")
+@action(
+    "grants.list", "grants.find", "grants.record", "grants.page", "grants.views", "grants.in_order", "grants.view",
+    "grants.record_of", "grants.count",
+)  # fmt: skip
 async def looked_at(w: World, s: Side, d: Random) -> None:
     async for grant in s.broker.grants.list(app=d.choice((None, "mail"))):
         if d.random() < 0.3:
@@ -146,7 +149,9 @@ async def looked_at(w: World, s: Side, d: Random) -> None:
     await s.broker.grants.page(GrantFilter(), 5)
     async for _, view in s.broker.grants.in_order(GrantFilter(), 5):
         if view is not None:
-            await s.broker.grants.view(GrantKey(view.app, view.subject, view.account))
+            await s.broker.grants.view(key := GrantKey(view.app, view.subject, view.account))
+            await s.broker.grants.record_of(key)
+    await s.broker.grants.count()
     async for _ in s.broker.grants.views():
         pass
 
