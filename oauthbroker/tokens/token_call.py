@@ -15,7 +15,7 @@ from oauthbroker.model.connect_params import values_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.scope_ceiling import ScopeNeed, resolve_scopes
 from oauthbroker.model.subject import resolve_key
-from oauthbroker.model.token_request import NeverHandedOut, split_ref
+from oauthbroker.model.token_request import NeverHandedOut, WrongArgument, split_ref
 from oauthbroker.model.turn import Turn, whole_turn
 from oauthbroker.records import Grant
 from oauthbroker.tokens.decision import Need
@@ -178,5 +178,5 @@ def _checked_ttl(seconds: int | None) -> int | None:
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= MAX_MIN_TTL:
-        raise BrokerError(Code.REQUEST_INVALID, note="minTtlSeconds")
+        raise WrongArgument("wrongArgument", "minTtlSeconds")
     return seconds

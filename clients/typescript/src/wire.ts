@@ -1,6 +1,6 @@
 /** One request and its tries: a deadline for all of them, a size cap, no redirects. Needs fetch and AbortSignal only. */
 
-import { BrokerError, type RequestError } from "./errors.js";
+import { BrokerError, type RequestError, wrongArgument } from "./errors.js";
 import type { Locale } from "./types.js";
 import { VERSION } from "./version.js";
 
@@ -126,7 +126,7 @@ export function written(body: unknown): string | undefined {
   try {
     return JSON.stringify(body);
   } catch {
-    throw new BrokerError("requestInvalid");
+    throw wrongArgument("notJson");
   }
 }
 
@@ -141,7 +141,7 @@ export function checkedBearer(text: string): string {
 
 /** One segment of a path. */
 export function part(text: string): string {
-  if (typeof text !== "string" || text === "" || text === "." || text === "..") throw new BrokerError("requestInvalid");
+  if (typeof text !== "string" || text === "" || text === "." || text === "..") throw wrongArgument("emptyName");
   return encodeURIComponent(text);
 }
 
