@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.core.errors import Code
+from oauthbroker.core.spelling import nearest_tool
 from oauthbroker.injection.injector import Injector
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.turn import TurnLike, given_turn, locale_of
+from oauthbroker.model.turn_token import is_tool
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.tokens.context import OAuthContext
 from oauthbroker.tokens.manager import OAuthManager
@@ -27,10 +29,11 @@ class OAuthContexts:
 
     def of_turn(self, turn: TurnLike, tool: str | None, *, private_links: bool) -> OAuthContext:
         """Return the context of a turn, limited to the apps and scopes that the configuration declares for `tool`."""
-        declared = None
+        declared, near, tools = None, None, self.config.bundle.tools
         if tool is not None:
-            declared = self.config.bundle.tools.get(tool, ()) if isinstance(tool, str) else ()
-        return self._of(Caller(given_turn(turn), tool, declared, private_links=private_links))
+            declared = tools.get(tool, ()) if isinstance(tool, str) else ()
+            near = nearest_tool(tool, tools) if isinstance(tool, str) and is_tool(tool) and tool not in tools else None
+        return self._of(Caller(given_turn(turn), tool, declared, private_links=private_links, nearest=near))
 
     def of_turn_token(self, token_holder: TurnTokenHolder) -> OAuthContext:
         """Return the context of a turn token's holder, as `Turns.admit` returned it."""

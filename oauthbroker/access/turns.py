@@ -20,7 +20,7 @@ from oauthbroker.audit import TurnBegun, TurnEnded
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, has_passed, random_text
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.spelling import nearest
+from oauthbroker.core.spelling import nearest, nearest_tool
 from oauthbroker.model.accounts import check_apps_of_accounts
 from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.current_config import CurrentConfig
@@ -216,7 +216,7 @@ class Turns:
             raise BrokerError(Code.REQUEST_INVALID, note="tools")
         declared = self.config.bundle.tools
         if unknown := [tool for tool, auths in tools.items() if auths is None and tool not in declared]:
-            raise UndeclaredTools(unknown[:MOST_NAMED])
+            raise UndeclaredTools(unknown[:MOST_NAMED], declared)
         return {tool: None if auths is None else self._checked_auths(auths) for tool, auths in tools.items()}
 
     def _checked_auths(self, auths: Sequence[ToolAuth]) -> Allowed:
@@ -233,10 +233,12 @@ class Turns:
 
 
 class UndeclaredTools(BrokerError):
-    """`requestInvalid` that names the tools: for a runtime, which may know all of them."""
+    """`requestInvalid` that names the tools, and the nearest to the first: for a runtime, which may know them all."""
 
-    def __init__(self, tools: Sequence[str]) -> None:
-        super().__init__(Code.REQUEST_INVALID, note=f"the bundle declares no {', '.join(tools)}")
+    def __init__(self, tools: Sequence[str], declared: Iterable[str]) -> None:
+        names, near = ", ".join(tools), nearest_tool(tools[0], declared)
+        super().__init__(Code.REQUEST_INVALID, note=f"the bundle declares no {names}", name=names, nearest=near)
+        self.hint = "nearestTool" if near else "unknownTool"
         escaped = (tool.replace("~", "~0").replace("/", "~1") for tool in tools)  # RFC 6901
         self.errors = tuple({"pointer": f"/tools/{tool}", "problem": "value"} for tool in escaped)
 

@@ -100,6 +100,8 @@ class Exchange:
             return session
         if isinstance(refused, RefusedTokens):
             issued = refused.issued
+        if refused.code is Code.ID_TOKEN_INVALID:  # a clock that is off, above all
+            self.finish.log.warning("an ID token was refused", app=app.name, code=refused.code.value, note=refused.note)
         try:
             await self.finish.give_up(there, claimed, refused.code, issued, fact=refused.words.get("fact", ""))
         finally:

@@ -46,12 +46,16 @@ def parse_address(url: str, *, plain_http: bool = False) -> Address:
     if parts.scheme == "http" and not plain_http and not is_loopback(parts.hostname):
         raise ValueError("http:// to another machine shows tokens to the network: use https, or say plain_http=True")
     parts.port  # noqa: B018  (raises ValueError for a port that is none)
+    if parts.path.rstrip("/").endswith("/v1"):
+        raise ValueError("leave /v1 out of the broker's address: the client adds it")
     return Address(url.rstrip("/"))
 
 
 def bearer(text: str | Secret) -> Secret:
     """Check a token or key for use in a header. Raises ValueError, which does not quote it."""
-    secret = text if isinstance(text, Secret) else Secret(str(text))
+    if not isinstance(text, (str, Secret)):
+        raise ValueError(f"the token or key is a text, and this is {type(text).__name__}")  # noqa: TRY004
+    secret = text if isinstance(text, Secret) else Secret(text)
     if not _BEARER.fullmatch(_trimmed("the token or key", secret.reveal())):
         raise ValueError("this is no token or key of a broker")
     return secret

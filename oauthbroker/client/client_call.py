@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from oauthbroker.core.errors import BrokerError, Code, Locale, known_code
 from oauthbroker.core.strict_json import MAX_DEPTH, decode_object
+from oauthbroker.model.token_request import WrongArgument
 
 T = TypeVar("T")
 PASSING = frozenset({408, 429, 502, 503, 504})  # the same call may succeed a moment later
@@ -118,7 +119,7 @@ def listed(path: str, name: str) -> ClientCall[list[dict[str, Any]]]:
 def segment(text: str) -> str:
     """Encode one segment of a path. Raises `requestInvalid` for a text that would change the path."""
     if not isinstance(text, str) or text in {"", ".", ".."}:
-        raise BrokerError(Code.REQUEST_INVALID, note="an empty name")
+        raise WrongArgument("emptyName")
     return quote(text, safe="", errors="replace")
 
 

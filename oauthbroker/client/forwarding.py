@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from oauthbroker.client.client_call import ClientCall, Reply, members_of, refusal_of, segment, understood
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.header_names import spelled_text
+from oauthbroker.model.token_request import WrongArgument, scopes_listed
 from oauthbroker.model.token_results import AuthorizationRequired, result_from_json
 
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+(?::[0-9]{1,5})?)(/[!-\[\]-~]*)?")
@@ -45,20 +46,23 @@ def forwarded(
 ) -> ClientCall[ApiAnswer | AuthorizationRequired]:
     """Return the call. Not repeatable: the provider may have acted. Raises `requestInvalid` for a URL, method or header
     that cannot be sent as it stands."""
+    if not isinstance(method, str) or not _METHOD.fullmatch(method):
+        raise WrongArgument("forwardedMethod", "method")
     parts = _URL.fullmatch(url.partition("#")[0]) if isinstance(url, str) else None
-    if parts is None or not _METHOD.fullmatch(method) or _DOTS.search(unquote((parts[2] or "/").partition("?")[0])):
-        raise BrokerError(Code.REQUEST_INVALID, note="the URL or the method of a request to forward")
+    if parts is None or _DOTS.search(unquote((parts[2] or "/").partition("?")[0])):
+        raise WrongArgument("forwardedUrl", "url")
     said = _checked(headers or {})
     if scopes is not None:
-        said["OAuthBroker-Scopes"] = " ".join(scopes)
+        said["OAuthBroker-Scopes"] = " ".join(map(str, scopes_listed(scopes)))
     path = f"/v1/proxy/{segment(app)}/{segment(parts[1].lower())}{parts[2] or '/'}"
     return ClientCall(method, path, _answer, repeatable=False, content=content, headers=_checked(said))
 
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers that a caller may choose. Raises `requestInvalid`."""
-    if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers.items()):
-        raise BrokerError(Code.REQUEST_INVALID, note="a header")
+    texts = all(isinstance(text, str) for pair in headers.items() for text in pair)
+    if not texts or not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers.items()):
+        raise WrongArgument("forwardedHeader", "headers")
     return {name: value for name, value in headers.items() if spelled_text(name) not in OURS}
 
 

@@ -15,6 +15,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.version import VERSION
+from oauthbroker.model.token_request import WrongArgument
 
 T = TypeVar("T")
 AGENT = f"oauthbroker-client/{VERSION}"
@@ -147,4 +148,4 @@ def written(body: Mapping[str, Any]) -> bytes:
         return json.dumps(said, ensure_ascii=False, allow_nan=False).encode()
     except Exception:  # noqa: BLE001, S110  (an argument whose own code raises)
         pass
-    raise BrokerError(Code.REQUEST_INVALID, note="this cannot be written as JSON")
+    raise WrongArgument("notJson")

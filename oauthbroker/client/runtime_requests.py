@@ -13,7 +13,7 @@ from oauthbroker.core.clock import from_iso
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.bundle import ToolAuth
-from oauthbroker.model.token_request import app_name
+from oauthbroker.model.token_request import app_name, scopes_listed
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import Turn
 from oauthbroker.model.turn_token import BegunTurn
@@ -137,7 +137,7 @@ def _auths(auths: Sequence[ToolAuth] | None) -> list[dict[str, Any]] | None:
     return [
         {
             "oauthAppRef": ref(app_name(auth.app)),
-            **({"scopes": list(auth.scopes)} if auth.scopes is not None else {}),
+            **({"scopes": scopes_listed(auth.scopes)} if auth.scopes is not None else {}),
             **({"delivery": "injected"} if auth.injected else {}),
         }
         for auth in auths

@@ -14,7 +14,7 @@ from oauthbroker.client.retries import OnWire, Wire
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import BrokerError, Locale, known_locale
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.token_request import AppRef, call_ref, concealed, kind_of, parse_request
+from oauthbroker.model.token_request import AppRef, call_ref, concealed, kind_of, parse_request, scopes_listed
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, SessionOutcome, TokenResult
 from oauthbroker.model.turn_token import AllowedApps, narrow
 
@@ -161,9 +161,10 @@ class OAuth(OnWire):
     def _client_parts(
         self, app: AppRef, scopes: Sequence[str] | None
     ) -> tuple[Wire, Secret, Locale, str, Sequence[str] | None]:
-        """Return what a client is made of. Raises RequestRefusedError for a wrong reference."""
+        """Return what a client is made of. Raises RequestRefusedError for a wrong reference or wrong scopes."""
         try:
-            return self._wire, self._bearer, self._locale or "en", call_ref(app), scopes
+            listed = None if scopes is None else scopes_listed(scopes)
+            return self._wire, self._bearer, self._locale or "en", call_ref(app), listed
         except BrokerError as error:
             refused = self._failed(error)
         from oauthbroker.injection.errors import raised

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from oauthbroker.client.client_call import ClientCall, Reply, list_in, members_of, understood
 from oauthbroker.core.errors import BrokerError, Code, known_code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.token_request import NotScopes
+from oauthbroker.model.token_request import scopes_listed
 from oauthbroker.model.token_results import SessionOutcome, TokenResult, result_from_json
 
 Links = Literal["inline", "apart"]
@@ -118,9 +118,5 @@ def ref(app: str, kind: str = "OAuthApp") -> dict[str, str]:
 
 
 def _asked(named: dict[str, str], scopes: object) -> dict[str, Any]:
-    """Return the body. Raises `scopeNotAllowed` unless scopes are a collection of scopes, as the broker does."""
-    if scopes is None:
-        return {"oauthAppRef": named}
-    if not isinstance(scopes, (list, tuple, set, frozenset)):
-        raise NotScopes
-    return {"oauthAppRef": named, "scopes": list(scopes)}
+    """Return the body. Raises `requestInvalid` unless scopes are a collection, as the broker does."""
+    return {"oauthAppRef": named, **({} if scopes is None else {"scopes": scopes_listed(scopes)})}

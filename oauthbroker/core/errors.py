@@ -12,7 +12,7 @@ from typing import Self
 
 from oauthbroker.core.words import LOCALES, SENTENCES, Locale, known_locale
 
-__all__ = ["LOCALES", "BrokerError", "Code", "Locale", "known_code", "known_locale", "place_of"]
+__all__ = ["LOCALES", "BrokerError", "Code", "ConfigCause", "Locale", "known_code", "known_locale", "place_of"]
 
 _RETRY = True
 
@@ -134,7 +134,7 @@ class BrokerError(Exception):
     log: a short fixed phrase, same rule.
     `errors`, of a client's refused request, are its wrong members as the API names them: `pointer` and `problem`.
     `hint` names the sentence that stands in place of the code's own: it knows more of this case. `sentence` is one
-    that another process has already written.
+    that is written already, as by another process.
     `lasting` says that a person has to mend the cause: a later start with the same settings fails in the same way.
     """
 
@@ -184,6 +184,14 @@ class BrokerError(Exception):
 
     def __str__(self) -> str:
         return f"{self.code.value}: {self.message()}" + (f" ({self.note})" if self.note else "")
+
+
+class ConfigCause(BrokerError):
+    """`configInvalid` for what `oauthbroker check` does not look at: the sentence is the cause alone."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(Code.CONFIG_INVALID)
+        self.sentence = cause
 
 
 def place_of(fault: BaseException, *, below: str = "") -> str:

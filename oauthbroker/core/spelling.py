@@ -15,6 +15,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return names[close[0]] if close else ""
 
 
+def nearest_tool(tool: str, declared: Iterable[str]) -> str:
+    """Return the declared tool of the same kind whose name is close to that of `tool`, or an empty text."""
+    kind, slash, name = tool.partition("/")
+    close = nearest(name, [each.removeprefix(kind + slash) for each in declared if each.startswith(kind + slash)])
+    return f"{kind}/{close}" if close else ""
+
+
 def is_slip(word: str, known: str, most: int = 1) -> bool:
     """Return whether `word` is a typo of `known`: another case, other joints, or at most so many letters wrong."""
     if word == known or abs(len(word) - len(known)) > most + 2:

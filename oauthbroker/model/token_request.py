@@ -19,13 +19,27 @@ REF_FIELDS = frozenset({"kind", "name", "apiVersion"})
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")  # RFC 6749 section 3.3
 
 
-class NotScopes(BrokerError):
-    """`scopeNotAllowed` for scopes that are no list."""
+class WrongArgument(BrokerError):
+    """`requestInvalid` that says what one argument of a call has to be: `hint` is the sentence."""
 
-    hint = "notScopes"
+    def __init__(self, hint: str, argument: str = "", problem: str = "value") -> None:
+        super().__init__(Code.REQUEST_INVALID, note=argument, argument=argument)
+        self.hint = hint
+        self.errors = ({"pointer": f"/{argument}", "problem": problem},) if argument else ()
+
+
+class NotScopes(WrongArgument):
+    """`requestInvalid` for scopes that are no list."""
 
     def __init__(self) -> None:
-        super().__init__(Code.SCOPE_NOT_ALLOWED)
+        super().__init__("notScopes", "scopes", "type")
+
+
+def scopes_listed(scopes: object) -> list[str]:
+    """Return the scopes of a call. Raises `requestInvalid` unless they are a collection of texts."""
+    if not isinstance(scopes, (list, tuple, set, frozenset)):
+        raise NotScopes
+    return list(scopes)
 
 
 class ScopeNotAllowed(BrokerError):
@@ -61,7 +75,7 @@ def parse_request(
         raise BrokerError(Code.REQUEST_INVALID)
     scopes = said.get("scopes")
     if scopes is not None and not isinstance(scopes, (list, tuple)):
-        raise BrokerError(Code.REQUEST_INVALID, note="scopes")
+        raise NotScopes
     return call_ref(said["oauthAppRef"], said.get("account"), apps), scopes, said.get("minTtlSeconds")
 
 
@@ -82,7 +96,7 @@ def app_name(ref: AppRef) -> str:
     """Return the name in a reference. Raises `requestInvalid`, also for `name@account`: only a call names one."""
     name = call_ref(ref)
     if "@" in name:
-        raise BrokerError(Code.REQUEST_INVALID, note="name@account where an app alone can be named")
+        raise WrongArgument("appAlone", "oauthAppRef")
     return name
 
 
@@ -103,7 +117,7 @@ def call_ref(app: AppRef, account: str | None = None, apps: Mapping[str, Kinded]
             kind, name = _plain(members.get("kind", kind)), _plain(members.get("name"))
             is_written = "kind" in members
     if kind not in APP_KINDS or not name:
-        raise BrokerError(Code.REQUEST_INVALID, note="oauthAppRef")
+        raise WrongArgument("appReference", "oauthAppRef")
     named = apps.get(split_ref(name)[0]) if apps is not None and is_written else None
     if named is not None and named.kind == "CredentialApp" != kind:  # clients write OAuthApp for a bare name
         raise NeverHandedOut
@@ -112,7 +126,7 @@ def call_ref(app: AppRef, account: str | None = None, apps: Mapping[str, Kinded]
     if account is None:
         return name
     if "@" in name or not (account == "" or is_account(account)):
-        raise BrokerError(Code.REQUEST_INVALID, note="account")
+        raise WrongArgument("account", "account")
     return f"{name}@{account}"
 
 
@@ -145,7 +159,7 @@ def concealed(token: object) -> Secret:
     if isinstance(token, Secret):
         return token
     if not isinstance(token, str):
-        raise BrokerError(Code.REQUEST_INVALID, note="accessToken")
+        raise WrongArgument("wrongArgument", "accessToken")
     return Secret(token)
 
 

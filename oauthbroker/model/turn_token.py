@@ -20,7 +20,7 @@ from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.token_request import app_name
+from oauthbroker.model.token_request import app_name, scopes_listed
 
 PREFIX = "oabt"
 START = b"oabt1."
@@ -131,7 +131,7 @@ def narrow(
     if tool is not None:
         made = made.with_caveat(Caveat(tool=tool))
     if apps is not None:
-        said = {app_name(app): None if scopes is None else tuple(scopes) for app, scopes in apps.items()}
+        said = {app_name(app): None if scopes is None else tuple(scopes_listed(scopes)) for app, scopes in apps.items()}
         if len(said) != len(apps):
             raise BrokerError(Code.REQUEST_INVALID, note="an app twice")
         made = made.with_caveat(Caveat(apps=said))

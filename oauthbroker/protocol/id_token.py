@@ -136,15 +136,15 @@ def _filled(template: str, claims: Mapping[str, Json]) -> str:
 
 def _check_times(claims: Mapping[str, Json], now: datetime, sent_at: datetime | None) -> None:
     moment = now.timestamp()
-    if _seconds(claims, "exp") <= moment - EXPIRY_LEEWAY_SECONDS:
-        raise _invalid(f"exp, {_BY_CLOCK}")
-    if "nbf" in claims and _seconds(claims, "nbf") > moment + CLOCK_LEEWAY_SECONDS:
-        raise _invalid(f"nbf, {_BY_CLOCK}")
+    if (expires := _seconds(claims, "exp")) <= moment - EXPIRY_LEEWAY_SECONDS:
+        raise _invalid(f"exp is {moment - expires:.0f} s ago, {_BY_CLOCK}")
+    if "nbf" in claims and (begins := _seconds(claims, "nbf")) > moment + CLOCK_LEEWAY_SECONDS:
+        raise _invalid(f"nbf is {begins - moment:.0f} s ahead, {_BY_CLOCK}")
     issued = _seconds(claims, "iat")
     if issued > moment + CLOCK_LEEWAY_SECONDS:
-        raise _invalid(f"iat, {_BY_CLOCK}")
+        raise _invalid(f"iat is {issued - moment:.0f} s ahead, {_BY_CLOCK}")
     if sent_at is not None and issued < sent_at.timestamp() - CLOCK_LEEWAY_SECONDS:
-        raise _invalid(f"iat, {_BY_CLOCK}")
+        raise _invalid(f"iat is {sent_at.timestamp() - issued:.0f} s before the request, {_BY_CLOCK}")
 
 
 def _seconds(claims: Mapping[str, Json], name: str) -> float:

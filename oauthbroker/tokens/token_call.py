@@ -15,7 +15,7 @@ from oauthbroker.model.connect_params import values_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.scope_ceiling import ScopeNeed, resolve_scopes
 from oauthbroker.model.subject import resolve_key
-from oauthbroker.model.token_request import NeverHandedOut, split_ref
+from oauthbroker.model.token_request import NeverHandedOut, WrongArgument, split_ref
 from oauthbroker.model.turn import Turn, whole_turn
 from oauthbroker.records import Grant
 from oauthbroker.tokens.decision import Need
@@ -29,6 +29,7 @@ MAX_MIN_TTL = 10 * 365 * 24 * 3600
 class Caller:
     """The caller: a turn, and the tool it runs (None: the runtime itself); `turn_id` is set for a turn token.
     `private_links`: the runtime delivers links, so an answer has none. `narrowed`: the turn token has a caveat.
+    `nearest`: of a tool that the bundle lacks, the declared one with the nearest name, or an empty text.
     `turn_holds` raises `turnEnded` once that token's turn is over. `issued`: the tokens that the same words get again;
     it belongs to one caller and one configuration."""
 
@@ -39,6 +40,7 @@ class Caller:
     turn_id: str | None = None
     private_links: bool = False
     narrowed: bool = False
+    nearest: str | None = field(default=None, compare=False)
     turn_holds: Callable[[], Awaitable[None]] | None = field(default=None, compare=False, repr=False)
     issued: Issued = field(default_factory=Issued, compare=False, repr=False)
 
@@ -55,13 +57,24 @@ class Caller:
         for auth in self.declared:
             if auth.app == app:
                 return auth
-        raise BrokerError(Code.APP_FORBIDDEN)
+        raise AppForbidden(self)
 
     async def check_turn(self) -> None:
         """Raise `turnEnded` if the turn has ended since its token was admitted. Call it after the last wait before an
         answer is returned, because other processes end turns too."""
         if self.turn_holds is not None:
             await self.turn_holds()
+
+
+class AppForbidden(BrokerError):
+    """`appForbidden` that says why: a tool that the bundle lacks, a token that may be narrowed, or the declaration."""
+
+    def __init__(self, caller: Caller) -> None:
+        super().__init__(Code.APP_FORBIDDEN, name=caller.tool or "", nearest=caller.nearest or "")
+        if caller.nearest is not None:
+            self.hint = "nearestTool" if caller.nearest else "unknownTool"
+        elif caller.narrowed:
+            self.hint = "forbiddenOrNarrowed"
 
 
 class TokenCall(NamedTuple):
@@ -178,5 +191,5 @@ def _checked_ttl(seconds: int | None) -> int | None:
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= MAX_MIN_TTL:
-        raise BrokerError(Code.REQUEST_INVALID, note="minTtlSeconds")
+        raise WrongArgument("wrongArgument", "minTtlSeconds")
     return seconds

@@ -51,9 +51,16 @@ def check(
     resources = read_resources(config, "tools")
     loading = LoadingProblems(resources, resources.folder or config, isolate=_not_here)
     if problems := asyncio.run(loading.look()):
-        raise BrokerError(Code.CONFIG_INVALID, note="; ".join(problems))
+        raise _refused("; ".join(problems))
     names = [each.name for each in loading.registry]
     typer.echo(json.dumps({"tools": names}) if as_json else "\n".join(names))
+
+
+def _refused(cause: str) -> BrokerError:
+    """Return `configInvalid` that says the cause alone: `oauthbroker check` does not find it."""
+    refused = BrokerError(Code.CONFIG_INVALID)
+    refused.sentence = cause
+    return refused
 
 
 def _not_here(entry: Path, _spec: ToolResourceSpec, _seconds: float) -> ProcessTool:
@@ -77,7 +84,7 @@ def run(
     try:
         asyncio.run(_run(config, workspaces, bundle, None if user is None else user_named(user)))
     except (ValueError, *FAILURES) as error:
-        raise BrokerError(Code.CONFIG_INVALID, note=str(error)) from None
+        raise _refused(str(error)) from None
 
 
 async def _run(config: Path, workspaces: Path, bundle: tuple[Path, Path] | None, user: int | None) -> None:

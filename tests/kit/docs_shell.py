@@ -54,16 +54,6 @@ class Program:
                 self.said += more.decode()
         return found[1]
 
-    async def says_more(self, seconds: float) -> str:
-        """Its output within this time."""
-        try:
-            async with asyncio.timeout(seconds):
-                more = (await self._out.read(4096)).decode()
-        except TimeoutError:
-            return ""
-        self.said += more
-        return more
-
     async def end(self) -> str:
         """Waits until it is done; everything it printed."""
         self._in.close()

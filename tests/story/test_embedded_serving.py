@@ -116,8 +116,8 @@ async def test_an_address_that_cannot_be_listened_on_is_two_sentences_and_the_br
             async with harness.broker.serving(**where):
                 pytest.fail("it serves")
     assert Code.CONFIG_INVALID is refused.value.code
-    assert refused.value.note.startswith("Cannot listen on 127.0.0.1")
-    assert refused.value.note.endswith(end)
+    assert str(refused.value).startswith("configInvalid: Cannot listen on 127.0.0.1"), "no word of `oauthbroker check`"
+    assert refused.value.message().endswith(end)
     async with harness.broker.serving() as address:
         assert 200 == (await get(f"{address}/readyz")).status_code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -118,6 +119,15 @@ async def test_a_near_miss_is_a_mismatch_in_spite_of_name_and_address(harness: H
 async def test_the_same_sub_of_another_issuer_is_another_account(harness: Harness) -> None:
     harness.idp.script.token.alter_id_token(claims={"iss": "https://other.example"})
     assert_error_page(await harness.connect(await harness.ask_link()), Code.ID_TOKEN_INVALID)
+
+
+async def test_a_clock_that_is_off_is_a_warning_with_the_seconds(harness: Harness) -> None:
+    issued = harness.clock.now().timestamp() - 3600
+    harness.idp.script.token.alter_id_token(claims={"iat": issued, "exp": issued + 7200})
+    assert_error_page(await harness.connect(await harness.ask_link()), Code.ID_TOKEN_INVALID)
+    [line] = [line for line in harness.log.getvalue().splitlines() if "an ID token was refused" in line]
+    assert re.search(r"iat is 36\d\d s before the request, by this host's clock", line), line
+    assert "warning" in line
 
 
 @pytest.fixture

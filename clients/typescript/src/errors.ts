@@ -9,12 +9,28 @@ const SENTENCES: Record<Locale, Record<string, string>> = {
       "The answer does not come from a token broker that this client understands. Check the address and both versions.",
     requestInvalid: "The request does not have the expected form. Send only the fields that the call defines, each in its own format.",
     unauthenticated: "The caller is not known. Send a valid token.",
+    appReference: 'The call names no app in a known form. Send "OAuthApp/NAME", "CredentialApp/NAME", the bare NAME, or kind and name.',
+    appAlone: "This call takes an app for all its accounts. Send its name without @account.",
+    forwardedMethod: "The method of a request is a word such as GET, in capitals. Send it before the URL: app, method, URL.",
+    forwardedUrl: "A request is forwarded to a whole address. Send one such as https://api.example.com/me, in ASCII, without a user and without steps such as /../.",
+    forwardedHeader: "A header of the request cannot be sent. Use names and values that are texts of Latin-1 without line breaks, and name each header once.",
+    notJson: "A value of this call cannot be written as JSON. Send texts, numbers, lists and objects only.",
+    emptyName: "A name in this call is empty, or is no text. Send the whole name.",
+    notScopes: 'The scopes of a call are a list of texts, and this is none. Send a list, such as ["read"].',
   },
   ko: {
     brokerUnreachable: "지금은 토큰 브로커가 응답하지 않습니다. 나중에 다시 요청하십시오.",
     brokerAnswerInvalid: "이 클라이언트가 이해할 수 있는 토큰 브로커의 응답이 아닙니다. 주소와 양쪽 버전을 확인하십시오.",
     requestInvalid: "요청 형식이 올바르지 않습니다. 호출에 정의된 필드만 올바른 형식으로 보내십시오.",
     unauthenticated: "호출자를 확인할 수 없습니다. 유효한 토큰을 보내십시오.",
+    appReference: '호출이 앱을 알려진 형식으로 지정하지 않았습니다. "OAuthApp/이름", "CredentialApp/이름", 앱 이름만, 또는 kind 와 name 을 보내십시오.',
+    appAlone: "이 호출은 앱의 모든 계정을 대상으로 합니다. @account 없이 앱 이름만 보내십시오.",
+    forwardedMethod: "요청 메서드는 GET 과 같은 대문자 단어입니다. URL 앞에 보내십시오: 앱, 메서드, URL.",
+    forwardedUrl: "요청은 전체 주소로만 전달됩니다. https://api.example.com/me 와 같이 사용자 이름과 /../ 단계가 없는 ASCII 주소를 보내십시오.",
+    forwardedHeader: "요청의 헤더를 보낼 수 없습니다. 줄바꿈이 없는 Latin-1 문자열을 이름과 값으로 쓰고, 각 헤더를 한 번만 지정하십시오.",
+    notJson: "호출의 값 중 하나를 JSON 으로 쓸 수 없습니다. 문자열, 숫자, 목록, 객체만 보내십시오.",
+    emptyName: "호출의 이름이 비어 있거나 문자열이 아닙니다. 전체 이름을 보내십시오.",
+    notScopes: '호출의 스코프는 문자열 목록이어야 합니다. ["read"] 와 같은 목록을 보내십시오.',
   },
 };
 
@@ -36,9 +52,18 @@ export class BrokerError extends Error {
   /** Of `brokerUnreachable`: the broker that did not answer. */
   readonly address: string | undefined;
   readonly #said: string | undefined;
+  readonly #hint: string;
+  readonly #more: string;
 
-  constructor(code: string, more: Partial<Pick<BrokerError, "message" | "retryable" | "status" | "retryAfterSeconds" | "errors" | "address">> = {}) {
-    super((more.message ?? SENTENCES.en[code] ?? code) + at(more.address));
+  /** `hint` names a sentence that knows more of this case than the code's own. */
+  constructor(
+    code: string,
+    more: Partial<Pick<BrokerError, "message" | "retryable" | "status" | "retryAfterSeconds" | "errors" | "address">> & { hint?: string } = {},
+  ) {
+    const behind = at(more.address, more.errors ?? []);
+    super((more.message ?? SENTENCES.en[more.hint ?? code] ?? code) + behind);
+    this.#hint = more.hint ?? code;
+    this.#more = behind;
     this.code = code;
     this.retryable = more.retryable ?? code === "brokerUnreachable";
     this.status = more.status;
@@ -48,15 +73,22 @@ export class BrokerError extends Error {
     this.#said = more.message;
   }
 
-  /** The broker's sentence as it came, else this client's own in that language. */
+  /** The broker's sentence with the wrong members, else this client's own in that language. */
   messageIn(locale: Locale): string {
-    const own = SENTENCES[locale][this.code];
-    return this.#said ?? (own === undefined ? this.message : own + at(this.address));
+    const said = this.#said ?? SENTENCES[locale][this.#hint];
+    return said === undefined ? this.message : said + this.#more;
   }
 }
 
-function at(address: string | undefined): string {
-  return address === undefined ? "" : ` (${address})`;
+/** What stands behind a sentence: the broker's address, and the wrong members as `/scopes type`. */
+function at(address: string | undefined, errors: readonly RequestError[]): string {
+  const places = [...(address === undefined ? [] : [address]), ...errors.map((each) => `${each.pointer} ${each.problem}`)];
+  return places.length === 0 ? "" : ` (${places.join("; ")})`;
+}
+
+/** `requestInvalid` that says what one argument of a call has to be. */
+export function wrongArgument(hint: string, argument?: string, problem = "value"): BrokerError {
+  return new BrokerError("requestInvalid", { hint, errors: argument === undefined ? [] : [{ pointer: `/${argument}`, problem }] });
 }
 
 /** The locale of that name; undefined for any other word. */

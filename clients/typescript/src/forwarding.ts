@@ -1,6 +1,6 @@
 /** The request to a provider's API that the broker forwards, and its answer. */
 
-import { BrokerError } from "./errors.js";
+import { BrokerError, wrongArgument } from "./errors.js";
 import { callRef } from "./refs.js";
 import type { OAuthTokenAuthorizationRequired, OAuthTokenError, ObjectRefLike } from "./types.js";
 import { type Call, type CallOptions, isObject, part, refusalOf, type Reply } from "./wire.js";
@@ -54,13 +54,13 @@ const NEVER_SENT = new Set(["expect", "keep-alive", "upgrade"]); // the platform
  * cannot be sent as it stands.
  */
 export function forwarded(app: ObjectRefLike, method: string, url: string, options: FetchOptions): Call {
+  if (!METHOD.test(method)) throw wrongArgument("forwardedMethod", "method");
   const [, host, rest = "/"] = (typeof url === "string" && ADDRESS.exec(url.replace(/#.*$/s, ""))) || [];
+  if (host === undefined || DOTS.test(decoded(rest.replace(/\?.*$/, "")))) throw wrongArgument("forwardedUrl", "url");
   const content = contentOf(options.content);
-  const bodyless = content === undefined || !["GET", "HEAD"].includes(method);
-  if (host === undefined || !METHOD.test(method) || DOTS.test(decoded(rest.replace(/\?.*$/, ""))) || !bodyless) {
-    throw new BrokerError("requestInvalid");
-  }
+  if (content !== undefined && ["GET", "HEAD"].includes(method)) throw new BrokerError("requestInvalid", { errors: [{ pointer: "/content", problem: "unknown" }] });
   const path = `/v1/proxy/${part(callRef(app))}/${part(host.toLowerCase())}${rest}`;
+  if (options.scopes !== undefined && !Array.isArray(options.scopes)) throw wrongArgument("notScopes", "scopes", "type");
   const scopes = options.scopes === undefined ? {} : { "oauthbroker-scopes": options.scopes.join(" ") };
   const headers = checked({ ...options.headers, ...scopes });
   return { method, path, content, headers, repeatable: false, signal: options.signal };
@@ -84,7 +84,7 @@ function decoded(path: string): string {
 function contentOf(content: unknown): Uint8Array<ArrayBuffer> | undefined {
   if (content === undefined || content === "") return undefined;
   if (typeof content === "string") return new TextEncoder().encode(content);
-  if (!(content instanceof Uint8Array)) throw new BrokerError("requestInvalid");
+  if (!(content instanceof Uint8Array)) throw new BrokerError("requestInvalid", { errors: [{ pointer: "/content", problem: "type" }] });
   return content.byteLength === 0 ? undefined : new Uint8Array(content);
 }
 
@@ -92,6 +92,6 @@ function contentOf(content: unknown): Uint8Array<ArrayBuffer> | undefined {
 function checked(headers: Record<string, string>): Record<string, string> {
   const said = Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value] as const);
   const valid = said.every(([name, value]) => NAME.test(name) && typeof value === "string" && VALUE.test(value) && !NEVER_SENT.has(name));
-  if (!valid || new Set(said.map(([name]) => name)).size !== said.length) throw new BrokerError("requestInvalid");
+  if (!valid || new Set(said.map(([name]) => name)).size !== said.length) throw wrongArgument("forwardedHeader", "headers");
   return Object.fromEntries(said.filter(([name]) => !OURS.has(name.replace(/[^a-z0-9]/g, "-")))); // servers read _ as -
 }

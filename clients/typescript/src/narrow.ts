@@ -1,6 +1,6 @@
 /** Narrowing a turn token: no key, no request. Its holder can take rights away from it, and add none. */
 
-import { BrokerError } from "./errors.js";
+import { BrokerError, wrongArgument } from "./errors.js";
 import { appName } from "./refs.js";
 
 /** What the new token may at most; everything that is said has to hold. */
@@ -30,13 +30,13 @@ export async function narrow(turnToken: string, to: Narrowing): Promise<string> 
   }
   const made = `${kept}.${base64url(signature)}`;
   const count = found[1].split(".").length - 1 + caveats.length;
-  if (count > MAX_CAVEATS || made.length > MAX_LENGTH) throw new BrokerError("requestInvalid");
+  if (count > MAX_CAVEATS || made.length > MAX_LENGTH) throw new BrokerError("requestInvalid", { message: "The turn token was narrowed too often. Narrow the turn's own token instead." });
   return made;
 }
 
 function caveatsOf(to: Narrowing): object[] {
   const seconds = to.expiresAt === undefined ? undefined : Math.trunc(to.expiresAt.getTime() / 1000);
-  if (Number.isNaN(seconds)) throw new BrokerError("requestInvalid");
+  if (Number.isNaN(seconds)) throw new BrokerError("requestInvalid", { errors: [{ pointer: "/expiresAt", problem: "value" }] });
   return [
     ...(to.tool === undefined ? [] : [{ tool: to.tool }]),
     ...(to.apps === undefined ? [] : [{ apps: byName(to.apps) }]),
@@ -47,7 +47,9 @@ function caveatsOf(to: Narrowing): object[] {
 /** Throws `requestInvalid` for what names no app and for an app that is named twice. */
 function byName(apps: Required<Narrowing>["apps"]): Required<Narrowing>["apps"] {
   const named = new Map(Object.entries(apps).map(([ref, scopes]) => [appName(ref), scopes]));
-  if (named.size !== Object.keys(apps).length) throw new BrokerError("requestInvalid");
+  const areLists = [...named.values()].every((scopes: unknown) => scopes === null || Array.isArray(scopes));
+  if (!areLists) throw wrongArgument("notScopes", "apps", "type");
+  if (named.size !== Object.keys(apps).length) throw new BrokerError("requestInvalid", { message: "An app is named twice. Name each app once." });
   return Object.fromEntries(named);
 }
 

@@ -149,9 +149,9 @@ function concealed(said: Record<string, unknown>): OAuthTokenResult {
 }
 
 function failed(error: BrokerError, locale: Locale): OAuthTokenError {
-  const { code, retryable, retryAfterSeconds } = error;
+  const { code, retryable, retryAfterSeconds, errors } = error;
   const after = retryAfterSeconds === undefined ? {} : { retryAfterSeconds };
-  return { status: "error", error: { code, message: error.messageIn(locale), retryable, ...after } };
+  return { status: "error", error: { code, message: error.messageIn(locale), retryable, ...after, ...(errors.length === 0 ? {} : { errors }) } };
 }
 
 /** The list of that name in an answer. */

@@ -73,6 +73,8 @@ export interface OAuthTokenError {
     message: string;
     retryable: boolean;
     retryAfterSeconds?: number;
+    /** For `requestInvalid`: where the request is wrong (RFC 6901), and `missing`, `unknown`, `type` or `value`. */
+    errors?: readonly { pointer: string; problem: string }[];
     /** For `accountRequired`: the accounts that the call may name. */
     accounts?: { account: string; label?: string; identity?: string; name?: string }[];
   };

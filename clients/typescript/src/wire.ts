@@ -1,6 +1,6 @@
 /** One request and its tries: a deadline for all of them, a size cap, no redirects. Needs fetch and AbortSignal only. */
 
-import { BrokerError, type RequestError } from "./errors.js";
+import { BrokerError, type RequestError, wrongArgument } from "./errors.js";
 import type { Locale } from "./types.js";
 import { VERSION } from "./version.js";
 
@@ -126,7 +126,7 @@ export function written(body: unknown): string | undefined {
   try {
     return JSON.stringify(body);
   } catch {
-    throw new BrokerError("requestInvalid");
+    throw wrongArgument("notJson");
   }
 }
 
@@ -135,13 +135,14 @@ export function checkedBearer(text: string): string {
   if (typeof text === "string" && text !== text.trim()) {
     throw new TypeError("the token or key begins or ends with white space, such as a line break: remove it");
   }
-  if (typeof text !== "string" || !BEARER.test(text)) throw new TypeError("this is no token or key of a broker");
+  if (typeof text !== "string") throw new TypeError(`the token or key is a text, and this is ${typeof text}`);
+  if (!BEARER.test(text)) throw new TypeError("this is no token or key of a broker");
   return text;
 }
 
 /** One segment of a path. */
 export function part(text: string): string {
-  if (typeof text !== "string" || text === "" || text === "." || text === "..") throw new BrokerError("requestInvalid");
+  if (typeof text !== "string" || text === "" || text === "." || text === "..") throw wrongArgument("emptyName");
   return encodeURIComponent(text);
 }
 
@@ -249,7 +250,9 @@ function checkedBase(baseUrl: string, plainHttp: boolean): string {
   if (url.protocol === "http:" && !plainHttp && !isHere(url.hostname)) {
     throw new TypeError("http: to another machine shows tokens to the network: use https, or say plainHttp");
   }
-  return url.origin + url.pathname.replace(/\/+$/, "");
+  const path = url.pathname.replace(/\/+$/, "");
+  if (path.endsWith("/v1")) throw new TypeError("leave /v1 out of baseUrl: the client adds it");
+  return url.origin + path;
 }
 
 function isHere(host: string): boolean {

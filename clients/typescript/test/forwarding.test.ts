@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { inspect } from "node:util";
-import { ApiAnswer, createOAuth, type FetchOptions } from "../src/index.js";
+import { ApiAnswer, createOAuth, type FetchOptions, type OAuth } from "../src/index.js";
 import { unixSocketFetch } from "../src/node.js";
 import { type Answer, fakeBroker, hangsUp, refuses, says, TURN_TOKEN, withFake } from "./kit.js";
 
@@ -48,6 +48,24 @@ for (const [ref, part] of REFS) {
       if (part === undefined) assert(answer.status === "error" && answer.error.code === "requestInvalid");
       assert.deepEqual(fake.asked.map((each) => each.line), part === undefined ? [] : [`GET /v1/proxy/${part}/acme.example/`]);
     }));
+}
+
+const WRONG: [string, Parameters<OAuth["fetch"]>, RegExp][] = [
+  ["the URL before the method", ["acme", "https://a.example/", "GET"], /Send it before the URL.* \(\/method value\)$/],
+  ["a path alone", ["acme", "GET", "/api/me"], /whole address.* \(\/url value\)$/],
+  ["a step upwards", ["acme", "GET", "https://a.example/../x"], /whole address.* \(\/url value\)$/],
+  ["no app", [null as never, "GET", URL_], /names no app.* \(\/oauthAppRef value\)$/],
+  ["another kind", ["OauthApp/acme", "GET", URL_], /names no app.* \(\/oauthAppRef value\)$/],
+  ["scopes that are a text", ["acme", "GET", URL_, { scopes: "read" as never }], /list of texts.* \(\/scopes type\)$/],
+  ["a header of two lines", ["acme", "GET", URL_, { headers: { a: "1\n" } }], /A header.* \(\/headers value\)$/],
+];
+for (const [why, args, message] of WRONG) {
+  test(`a wrong argument is named with what it has to be: ${why}`, async () => {
+    const answer = await createOAuth({ baseUrl: "http://127.0.0.1:9", turnToken: TURN_TOKEN, timeoutMs: 200 }).fetch(...args);
+    assert(answer.status === "error");
+    assert.equal(answer.error.code, "requestInvalid");
+    assert.match(answer.error.message, message);
+  });
 }
 
 test("bytes are sent and come back as they are", () =>

@@ -256,6 +256,18 @@ test("a refused request says which of its members are wrong", () => {
     const error: unknown = await runtime.beginTurn({ turn: { agentName: "a", instanceKey: "i" } }).catch((thrown: unknown) => thrown);
     assert(error instanceof BrokerError);
     assert.deepEqual([error.code, error.errors], ["requestInvalid", errors]);
+    assert.equal(String(error), "BrokerError: No. (/turn/agentName missing)");
+    assert.equal(error.messageIn("ko"), "No. (/turn/agentName missing)");
+  });
+});
+
+test("the result of a refused request names its wrong members", () => {
+  const body = { code: "requestInvalid", detail: "No.", errors: [{ pointer: "/scopes", problem: "type" }] };
+  return withFake([says(400, body, { "content-type": "application/problem+json" })], async (fake) => {
+    const oauth = createOAuth({ baseUrl: fake.url, turnToken: TURN_TOKEN });
+    const result = await oauth.getAccessToken({ oauthAppRef: "mail", scopes: "read" as never });
+    const error = { code: "requestInvalid", message: "No. (/scopes type)", retryable: false, errors: body.errors };
+    assert.deepEqual(result, { status: "error", error });
   });
 });
 

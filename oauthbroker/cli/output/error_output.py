@@ -56,6 +56,9 @@ def tell(refusal: BrokerError | Refused) -> int:
         count = len(problems)
         typer.echo(f"{count} problem{'s' if count != 1 else ''}; nothing of this configuration was used.", err=True)
         return REFUSED
+    if refusal.code is Code.CONFIG_INVALID and refusal.sentence:
+        typer.echo(runnable(str(refusal)), err=True)
+        return REFUSED
     if refusal.note and refusal.code in NAMED_BY_THEIR_NOTE:
         typer.echo(runnable(f"{refusal.code.value}: {refusal.note}"), err=True)
         return REFUSED

@@ -30,6 +30,7 @@ class RequestInvalid(BrokerError):
     def __init__(self, problems: list[dict[str, str]]) -> None:
         super().__init__(Code.REQUEST_INVALID)
         self.errors = tuple(problems)
+        self.hint = _hint(problems)
         self.unknown = any(each["problem"] == "unknown" for each in problems)
 
 
@@ -127,6 +128,13 @@ def _pointer(problem: ErrorDetails, ours: frozenset[str]) -> str:
             break
         pointer += f"/{step}"
     return pointer
+
+
+def _hint(problems: list[dict[str, str]]) -> str:
+    """Return the sentence of the clients for a wrong reference or scopes that are no list, else an empty text."""
+    if problems == [{"pointer": "/scopes", "problem": "type"}]:
+        return "notScopes"
+    return "appReference" if all(f"{each['pointer']}/".startswith("/oauthAppRef/") for each in problems) else ""
 
 
 def _names_in(model: type[RequestModel]) -> frozenset[str]:

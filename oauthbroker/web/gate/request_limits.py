@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oauthbroker.core.errors import BrokerError, Code, Locale, place_of
+from oauthbroker.core.sentences import listed
 from oauthbroker.observability.logging import Log
 from oauthbroker.web.gate.error_responses import answer, bare_answer
 from oauthbroker.web.middleware.access_log import request_id
@@ -67,6 +68,13 @@ def own_hosts(host: str, port: int) -> frozenset[str]:
 def is_ours(hosts: list[bytes], ours: frozenset[str]) -> bool:
     """Return whether the values of Host are one, and it is one of ours."""
     return len(hosts) == 1 and hosts[0].decode("latin-1").lower() in ours
+
+
+def _other_host(ours: frozenset[str]) -> BrokerError:
+    """Return `hostNotAllowed` that names the hosts of the configuration."""
+    refused = BrokerError(Code.HOST_NOT_ALLOWED, hosts=listed(sorted(ours)))
+    refused.hint = "hostsServed"
+    return refused
 
 
 class Guard:
@@ -155,7 +163,7 @@ class Guard:
         """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
         validated = path not in PROBES and PEER not in (scope.get("extensions") or {})
         if validated and not is_ours([value for name, value in scope["headers"] if name == b"host"], self.hosts):
-            return answer(BrokerError(Code.HOST_NOT_ALLOWED), Request(scope), self.locale)
+            return answer(_other_host(self.hosts), Request(scope), self.locale)
         query = scope["query_string"]
         if len(scope.get("raw_path") or b"") > TARGET_LIMIT or (len(query) > TARGET_LIMIT and _is_too_long(query)):
             return answer(BrokerError(Code.REQUEST_TOO_LARGE), Request(scope), self.locale, status=414)

@@ -13,6 +13,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from oauthbroker.audit import CallRefused
+from oauthbroker.core.words import SENTENCES
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.web.api.call_table import OPERATIONS, Operation
@@ -31,6 +32,24 @@ def path_of(operation: Operation) -> str:
 
 def refusals(harness: Harness) -> list[CallRefused]:
     return [entry for entry in harness.audit.entries if isinstance(entry, CallRefused)]
+
+
+async def test_a_wrong_reference_and_scopes_that_are_a_text_are_told_what_they_have_to_be(api: Callers) -> None:
+    tool = await api.turn()
+    for body, word, pointer in (
+        ({"oauthAppRef": "mail", "scopes": "read"}, "notScopes", "/scopes"),
+        ({"oauthAppRef": "OauthApp/mail"}, "appReference", "/oauthAppRef"),
+        ({"oauthAppRef": 3}, "appReference", "/oauthAppRef"),
+    ):
+        said = (await tool.post("/v1/tokens", body)).json()
+        assert ("requestInvalid", SENTENCES["en"]["hints"][word]) == (said["code"], said["detail"])
+        assert all(each["pointer"].startswith(pointer) for each in said["errors"])
+
+
+async def test_a_tool_that_the_bundle_lacks_is_named_to_the_runtime_with_the_nearest(api: Callers) -> None:
+    turn = {"agentName": "planner", "instanceKey": "1"}
+    answer = await api.runtime.post("/v1/turns", {"turn": turn, "tools": {"Tool/mial": None}})
+    assert answer.json()["detail"].startswith("The bundle declares no Tool/mial. Did you mean Tool/mail?")
 
 
 @pytest.mark.case("81")

@@ -18,11 +18,12 @@ from oauthbroker.core.clock import from_iso
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.settings import ApiSocket, Settings, SocketCaller
+from oauthbroker.model.token_results import Failed
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.api.call_table import OPERATIONS, Operation
 from oauthbroker.web.gate.request_limits import PEER
-from tests.kit.running_broker import BASE, Harness, public, running, user_app
+from tests.kit.running_broker import BASE, Harness, public, running, turn, user_app
 from tests.story.api.kit import ANSWERS, BODIES, TOOLS, Answer, Caller, Callers, a_turn, admits, path_of, sent_with
 
 MAY_SHOW = ("turn token", "access token", "ticket")
@@ -338,3 +339,24 @@ async def test_tokens_that_were_admitted_are_remembered_up_to_a_bound_and_no_lon
         await harness.broker.turns.end(each["turnId"])
         assert (401, "turnEnded") == ((over := await holder.get("/v1/apps")).status, over.code)
     assert all(token not in repr(harness.broker.turns) for token in (each["turnToken"] for each in begun))
+
+
+async def test_a_token_that_was_narrowed_to_nothing_is_told_so_and_not_only_of_the_declaration(api: Callers) -> None:
+    begun = await api.begin()
+    token = narrow(Secret(begun["toolTokens"]["Tool/mail"]), apps={"mail": ["another"]})
+    Canaries.active().add(token.reveal(), "turn token")
+    answer = await api.holding(token.reveal()).post("/v1/tokens", {"oauthAppRef": "mail"})
+    assert "appForbidden" == answer.code
+    assert "the token was narrowed to no scope of it" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "says"), [("Tool/mial", "no Tool/mial. Did you mean Tool/mail?"), ("Tool/x", "no Tool/x. Check the name")]
+)
+async def test_an_embedded_tool_that_the_bundle_lacks_is_named_with_the_nearest(
+    harness: Harness, tool: str, says: str
+) -> None:
+    failed = await harness.broker.oauth(turn(), tool=tool).get_access_token("mail")
+    assert isinstance(failed, Failed)
+    assert "appForbidden" == failed.code
+    assert says in failed.message

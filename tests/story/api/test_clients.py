@@ -116,7 +116,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Code]] = {
     "beyond the tool's scopes": ({"app": "mail", "scopes": ["admin"]}, Code.SCOPE_NOT_ALLOWED),
     "beyond the app's scopes": ({"app": "mail", "scopes": ["root"], "tool": None}, Code.SCOPE_NOT_ALLOWED),
     "not the name of an app": ({"app": "Tool/mail"}, Code.REQUEST_INVALID),
-    "scopes that are a text": ({"app": "mail", "scopes": "read"}, Code.SCOPE_NOT_ALLOWED),
+    "scopes that are a text": ({"app": "mail", "scopes": "read"}, Code.REQUEST_INVALID),
 }
 
 

@@ -225,6 +225,20 @@ async def test_a_runtime_is_told_which_tools_are_not_declared(turns: Turns) -> N
 
 
 @pytest.mark.parametrize(
+    ("tool", "says"),
+    [
+        ("Tool/mial", "The bundle declares no Tool/mial. Did you mean Tool/mail?"),
+        ("Tool/x", "The bundle declares no Tool/x. Check the name"),
+        ("Agent/mail", "The bundle declares no Agent/mail. Check the name"),
+    ],
+)
+async def test_a_runtime_is_told_the_nearest_tool_of_a_typo(turns: Turns, tool: str, says: str) -> None:
+    with pytest.raises(BrokerError) as caught:
+        await turns.begin(ALICE, tools={tool: None})
+    assert caught.value.message().startswith(says)
+
+
+@pytest.mark.parametrize(
     ("turn", "ttl", "tools", "code"),
     [
         (ALICE, 0, {}, Code.REQUEST_INVALID),

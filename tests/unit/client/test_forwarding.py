@@ -10,7 +10,8 @@ import httpx2
 import pytest
 
 from oauthbroker import RequestRefusedError, errors_for_model
-from oauthbroker.client import ApiAnswer, AuthorizationRequired, Code, Failed, OAuth, Options, SyncOAuth
+from oauthbroker.client import ApiAnswer, AuthorizationRequired, BrokerError, Code, Failed, OAuth, Options, SyncOAuth
+from oauthbroker.model.token_request import NotScopes
 from oauthbroker.testing import TestClock
 from tests.unit.client.kit import TURN_TOKEN, FakeBroker, fake_broker, says
 
@@ -101,6 +102,52 @@ async def test_what_cannot_be_sent_as_it_stands_is_refused_here(method: str, url
         failed = await fetch(fake, method, url, headers=headers)
     assert isinstance(failed, Failed)
     assert ("requestInvalid", []) == (failed.code, fake.asked)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pointer", "says"),
+    [
+        (("OAuthApp/acme", "https://a.example/me", "GET"), "/method", "Send it before the URL"),
+        (("OAuthApp/acme", 3, URL), "/method", "Send it before the URL"),
+        (("OAuthApp/acme", "GET", "/api/me"), "/url", "whole address. Send one such as https://"),
+        (("OAuthApp/acme", "GET", "https://a.example/../x"), "/url", "without steps such as /../"),
+        *((
+            (app, "GET", URL), "/oauthAppRef", 'Send "OAuthApp/NAME"')
+            for app in (None, 3, "OauthApp/acme", "OAuthApp/", {"name": "acme", "x": "1"})
+        ),
+    ],
+)  # fmt: skip
+async def test_a_wrong_argument_is_named_with_what_it_has_to_be(arguments: Any, pointer: str, says: str) -> None:
+    async with OAuth("unix:/nowhere.sock", TURN_TOKEN) as oauth:
+        failed = await oauth.fetch(*arguments)
+    assert isinstance(failed, Failed)
+    assert (Code.REQUEST_INVALID, pointer) == (failed.code, failed.errors[0]["pointer"])
+    assert says in failed.message
+
+
+@pytest.mark.parametrize("headers", [{"X-A": 1}, {1: "a"}, {"X-A": "1\n"}])
+async def test_a_header_that_cannot_be_sent_is_a_result_that_says_so(headers: Any) -> None:
+    async with OAuth("unix:/nowhere.sock", TURN_TOKEN) as oauth:
+        failed = await oauth.fetch("acme", "GET", URL, headers=headers)
+    assert isinstance(failed, Failed)
+    assert "A header of the request cannot be sent." in failed.message
+
+
+async def test_scopes_that_are_a_text_are_refused_by_every_call_of_a_client() -> None:
+    scopes: Any = "chat:write"
+    async with OAuth("unix:/nowhere.sock", TURN_TOKEN) as oauth:
+        said = await oauth.getAccessToken({"oauthAppRef": "acme", "scopes": scopes})
+        messages = [
+            (await oauth.get_access_token("acme", scopes)).message,  # type: ignore[union-attr]
+            (await oauth.report_rejected("acme", "at-1", scopes)).message,  # type: ignore[union-attr]
+            (await oauth.fetch("acme", "GET", URL, scopes=scopes)).message,  # type: ignore[union-attr]
+            said["error"]["message"],
+        ]
+        with pytest.raises(RequestRefusedError, match="requestInvalid: The scopes of a call are a list"):
+            oauth.client("acme", scopes)
+        with pytest.raises(BrokerError, match="requestInvalid: The scopes of a call are a list"):
+            oauth.narrow(apps={"acme": scopes})
+    assert {NotScopes().message()} == set(messages)
 
 
 def test_the_sync_client_has_it_too() -> None:

@@ -305,3 +305,17 @@ async def test_no_token_is_in_a_log_a_repr_an_exception_or_an_address(canaries: 
         canaries.look(str(raised.value), "an exception")
         assert 4 == len(fake.asked)
         canaries.look("".join(asked.path for asked in fake.asked), "the addresses")
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "says"),
+    [
+        ("http://127.0.0.1:8420/v1", TURN_TOKEN, "leave /v1 out"),
+        ("https://broker.example/base/v1/", TURN_TOKEN, "leave /v1 out"),
+        ("http://127.0.0.1:8420", None, "is a text, and this is NoneType"),
+        ("http://127.0.0.1:8420", 3, "is a text, and this is int"),
+    ],
+)
+def test_a_wrong_address_or_token_is_told_what_it_has_to_be(url: str, token: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        OAuth(url, token)

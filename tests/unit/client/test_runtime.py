@@ -27,6 +27,7 @@ from oauthbroker.client import (
 )
 from oauthbroker.core.errors import Locale
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.token_request import WrongArgument
 from oauthbroker.model.turn_token import BegunTurn, narrow
 from tests.unit.client.kit import ASK, KEY, READY, TURN_TOKEN, fake_broker, patient, refuses, says
 
@@ -128,7 +129,7 @@ async def test_a_turns_tools_get_errors_in_its_language(of_turn: Any, of_client:
     assert of_turn == fake.asked[0].body["turn"].get("locale")
     assert of_turn == env.get("OAUTHBROKER_LOCALE")
     assert {BrokerError(Code.BROKER_ANSWER_INVALID).message(spoken)} == {each.message for each in answers}  # type: ignore[union-attr]
-    assert {BrokerError(Code.REQUEST_INVALID).message(spoken)} == {each["error"]["message"] for each in said}
+    assert {WrongArgument("appReference", "oauthAppRef").message(spoken)} == {each["error"]["message"] for each in said}
     assert {of_turn or of_client} == {each.headers.get("accept-language") for each in fake.asked[1:]}
 
 
@@ -137,7 +138,7 @@ def test_a_language_in_the_environment_that_this_client_does_not_know_is_passed_
     with SyncOAuth.from_env(Options(locale="ko"), env) as oauth:
         failed = oauth.get_access_token("Tool/mail")
     assert isinstance(failed, Failed)
-    assert BrokerError(Code.REQUEST_INVALID).message("ko") == failed.message
+    assert WrongArgument("appReference", "oauthAppRef").message("ko") == failed.message
 
 
 async def test_a_broker_that_is_gone_at_the_end_of_a_turn_breaks_no_block() -> None:

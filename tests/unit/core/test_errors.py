@@ -169,9 +169,10 @@ def test_the_typescript_client_says_its_own_errors_in_the_sentences_of_this_tabl
     source = (Path(__file__).parents[3] / "clients/typescript/src/errors.ts").read_text("utf-8")
     for locale in LOCALES:
         block = source.partition(f"  {locale}: {{")[2].partition("  },")[0]
-        said = dict(re.findall(r'(\w+):\s+"(.+?)",', block))
-        assert {"brokerUnreachable", "brokerAnswerInvalid", "requestInvalid", "unauthenticated"} == said.keys()
-        assert {code: BrokerError(Code(code)).message(locale) for code in said} == said
+        said = {word: text for word, _, text in re.findall(r"""(\w+):\s+(["'])(.+?)\2,\n""", block)}
+        known = {**SENTENCES[locale]["errors"], **SENTENCES[locale]["hints"]}
+        assert said.keys() >= {"brokerUnreachable", "brokerAnswerInvalid", "requestInvalid", "unauthenticated"}
+        assert {word: known[word] for word in said} == said
 
 
 def test_the_page_on_troubleshooting_says_of_every_code_what_to_do() -> None:
