@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from oauthbroker.cli.grants.grants_revoke import OUTCOME_TEXTS
+from oauthbroker.cli.login.questions import is_asking
+from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson, Yes
 from oauthbroker.core.refused import Refused
@@ -16,11 +18,12 @@ from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.local_turn import SUBJECT
 from oauthbroker.personal.app_files import remove_app
-from oauthbroker.personal.command_lines import logout_of, named, one_account
+from oauthbroker.personal.command_lines import accounts_here, logout_of, named, of_all, one_account
 from oauthbroker.personal.local_broker import app_of, open_local, open_local_vault
 from oauthbroker.personal.logins import connections, end
 from oauthbroker.personal.places import Places
 from oauthbroker.personal.serve_socket import serve_process
+from oauthbroker.records.grant_view import GrantView
 from oauthbroker.revocation.pending_revocations import RevocationOutcome
 
 app = typer.Typer(add_completion=False)
@@ -47,7 +50,7 @@ def logout_command(
         raise _unknown(provider, places)
     if forget and account is not None:
         raise Refused("--forget removes the app of all accounts. Leave out --account, or --forget.")
-    lines, left = asyncio.run(_end(places, provider, account, keeps=not (forget and yes)))
+    lines, left = asyncio.run(_end(places, provider, account, keeps=not (forget and yes), yes=yes))
     if forget and left and not yes:
         lines.append(f"{provider}: its app stays: the report to the provider needs it; --yes forgets it nonetheless")
     elif forget:
@@ -67,14 +70,14 @@ def _unknown(provider: str, places: Places) -> Refused:
     return Refused(f"There is no app {provider} here. {hint}")
 
 
-async def _end(places: Places, name: str, account: str | None, *, keeps: bool) -> tuple[list[str], bool]:
+async def _end(places: Places, name: str, account: str | None, *, keeps: bool, yes: bool) -> tuple[list[str], bool]:
     """End the connections. Return what to say of each, and whether a provider has still to be told. `keeps`: the app
-    stays, so that it can be."""
+    stays, so that it can be. Raises Refused as `_chosen`."""
     lines, left = list[str](), False
     async with open_local(places, only={name}) as running:
         app = app_of(running, places, name)
         found = [each.view async for each in connections(running, name)]
-        chosen = [view.account for view in found if account in {None, view.account}]
+        chosen = _chosen(name, account, found, yes=yes)
         ended = await end(running, [GrantKey(name, SUBJECT, each) for each in chosen])
         serve = serve_process(places)
         for key, outcome in ended.items():
@@ -86,6 +89,25 @@ async def _end(places: Places, name: str, account: str | None, *, keeps: bool) -
     if not lines:
         lines.append(f"{named(name, account or '')}: nothing is connected")
     return lines, left
+
+
+def _chosen(name: str, account: str | None, found: list[GrantView], *, yes: bool) -> list[str]:
+    """Return the accounts to end. Raises Refused for one that is not there, and for several that nobody confirms."""
+    accounts = sorted(view.account for view in found)
+    if account is None:
+        living = sorted(view.account for view in found if not view.revoked)
+        if len(living) > 1 and not yes:
+            if not is_asking():
+                raise Refused(
+                    f"{name} has {len(living)} connections: {of_all(name, living)}. None was ended. Add --yes to end "
+                    f"all of them, or --account NAME ('' for the unnamed one)."
+                )
+            confirm(f"End {len(living)} connections: {of_all(name, living)}?", yes=False)
+        return accounts
+    if accounts and account not in accounts:
+        who = named(name, account) if account else f"{name} --account ''"
+        raise Refused(f"{who} is not connected. Nothing was ended. {accounts_here(name, account, accounts)}")
+    return [each for each in accounts if each == account]
 
 
 def _said(app: App, outcome: RevocationOutcome, tells: str) -> str:

@@ -34,6 +34,37 @@ async def test_all_accounts_at_once_are_each_ended_at_the_provider(person: Perso
     async with mcp_site(idp) as site:
         await person.log_in(idp, site.url)
         await person.log_in(idp, "mcp", "--account", "work")
-        done = await asyncio.to_thread(person.type, "logout", "mcp", "--forget")
+        done = await asyncio.to_thread(person.type, "logout", "mcp", "--forget", "--yes")
     assert (0, 2) == (done.code, done.out.count("ended here and at the provider")), done
     assert not [token for token in idp._state.token_table.tokens.values() if idp.is_alive(token.text)]
+
+
+async def test_several_accounts_end_together_only_after_a_yes(person: Person, idp: IdentityProvider) -> None:
+    await person.log_in(idp, *person.has_oidc(idp), "--stdin", stdin=person.secret)
+    for account in ("work", "home"):
+        done, _ = await person.log_in(idp, "oidc", "--account", account)
+        assert 0 == done.code, done.err
+    both = "oidc, oidc --account home, oidc --account work"
+    for words in (("logout", "oidc"), ("logout", "oidc", "--forget")):
+        unasked = await asyncio.to_thread(person.type, *words)
+        assert (2, True) == (unasked.code, f"oidc has 3 connections: {both}. None was ended. Add --yes" in unasked.err)
+    declined = await asyncio.to_thread(person.type, "logout", "oidc", answers=["n"])
+    assert (2, [(f"End 3 connections: {both}?", True)]) == (declined.code, person.asked), declined
+    assert 3 == (await asyncio.to_thread(person.type, "status")).out.count("works")
+    agreed = await asyncio.to_thread(person.type, "logout", "oidc", answers=["y"])
+    assert (0, 3) == (agreed.code, agreed.out.count("ended here and at the provider")), agreed
+
+
+async def test_a_misspelt_account_is_answered_with_the_nearest_and_those_there_are(
+    person: Person, idp: IdentityProvider
+) -> None:
+    words = (*person.has_oidc(idp), "--account", "work", "--stdin")
+    await person.log_in(idp, *words, stdin=person.secret)
+    meant = "Did you mean oidc --account work? Connected: oidc --account work."
+    for command, status in ((("logout", "oidc"), 2), (("token", "oidc"), 75), (("run", "oidc"), 75)):
+        line = [*command, "--account", "wrk", *(("--", "true") if command[0] == "run" else ())]
+        done = await asyncio.to_thread(person.type, *line)
+        assert (status, True) == (done.code, meant in done.err), done
+    unnamed = await asyncio.to_thread(person.type, "logout", "oidc", "--account", "")
+    assert (2, True) == (unnamed.code, "oidc --account '' is not connected. Nothing was ended." in unnamed.err)
+    assert "works" in (await asyncio.to_thread(person.type, "status")).out
