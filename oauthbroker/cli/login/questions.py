@@ -72,6 +72,8 @@ def unknown(provider: str, places: Places) -> Refused:
     """Return the refusal of a word that names no provider, with the nearest one that does."""
     if (said := one_account("login", provider)) and provider.partition("@")[0] in {*presets(), *places.names()}:
         return Refused(said)
+    if not provider.strip():
+        return Refused("Name a provider, such as github. Presets: oauthbroker providers list")
     meant = nearest(provider, {*presets(), *credential_presets(), *places.names()})
     hint = f"Did you mean {meant}? Run: oauthbroker login {meant}" if meant else "Presets: oauthbroker providers list"
     if "." in provider.partition("/")[0]:
