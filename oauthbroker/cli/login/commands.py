@@ -146,13 +146,13 @@ def _change(places: Places, name: str, given: Given, *, proven: bool) -> AppChan
     its values are asked for again: there may be a wrong one among them."""
     resource = app_files.read_app(places, name)
     provider = resource["spec"].get("provider", "")
-    preset = presets().get(provider)
+    preset, is_client = presets().get(provider), resource["kind"] == "OAuthApp"
+    questions.check_params(name, preset if is_client else credential_presets().get(provider), given)
     if preset is not None and not resource["spec"].get("endpoints", {}).get("deviceAuthorizationUrl"):
         questions.device_wanted(preset, given)
     if not proven and is_asking():
         given = questions.asked_again(resource, given, questions.callback_of(name, provider, given.port))
     app_files.write_broker(places, host=app_files.host_for(provider), port=given.port)
-    is_client = resource["kind"] == "OAuthApp"
     secret = _secret(given) if is_client else None
     if secret is None and not given.changes:
         return None

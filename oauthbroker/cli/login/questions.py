@@ -206,12 +206,8 @@ def _params(
 ) -> dict[str, str]:
     """Return the parameters of a preset: those that were given, and the answers for those without a usual value.
     `before` are earlier answers."""
+    check_params(preset.title, preset, given)
     known = dict(_known(preset))
-    for name in given.params:
-        if name not in known:
-            meant = nearest(name, known)
-            hint = f"The nearest is {meant}." if meant else "It has none of this name."
-            raise Refused(f"{preset.title} has no parameter {name}. {hint}")
     found = dict(given.params)
     for name, (words, usual) in known.items():
         if name in found:
@@ -223,6 +219,15 @@ def _params(
         else:
             raise Refused(f"Nothing can be asked without a terminal. Missing: --param {name}=... ({words}).")
     return found
+
+
+def check_params(title: str, preset: Preset | CredentialPreset | None, given: Given) -> None:
+    """Refuse a parameter that the preset does not have; an app without a preset has none."""
+    known = dict(_known(preset)) if preset is not None else {}
+    for name in given.params.keys() - known.keys():
+        meant = nearest(name, known)
+        hint = f"The nearest is {meant}." if meant else f"It has {', '.join(known) or 'none'}."
+        raise Refused(f"{title} has no parameter {name}. {hint}")
 
 
 def _known(preset: Preset | CredentialPreset) -> Iterator[tuple[str, tuple[str, str]]]:

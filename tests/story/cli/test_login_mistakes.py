@@ -51,6 +51,8 @@ MISTAKES: dict[str, tuple[tuple[str, ...], list[str] | None, str, str]] = {
     "an empty secret where one is needed": (("login", "google"), ["id", ""], "", "Google takes no client without one"),
     "a secret as an argument, which other users would see": (("login", "github", "--client-secret", VALUE), None, "", "The secret is typed when asked for, or sent on stdin: --stdin."),
     "a parameter that does not exist": (("login", "github", "--param", "hos=x"), None, "", "The nearest is host."),
+    "a parameter of a provider that has another one": (("login", "oidc", "--param", "tenant=x"), None, "", "has no parameter tenant. It has issuer."),
+    "no provider": (("login", ""), None, "", "Name a provider, such as github."),
     "a parameter without a value": (("login", "github", "--param", "host"), None, "", "Write --param name=value."),
     "a value that the preset refuses": (
         ("login", "github", "--param", "host=a b", "--client-id", "x", "--stdin"), None, "s", "spec.params.host",
@@ -114,6 +116,26 @@ def test_without_a_connection_the_login_is_named_before_any_provider_is_asked(pe
         oauthbroker.local("oidc").client(),
     ):
         pass
+
+
+def test_a_parameter_that_an_app_does_not_have_is_named(person: Person) -> None:
+    assert 2 == person.type("login", "oidc", *OIDC, "--stdin", stdin="s").code
+    done = person.type("login", "oidc", "--param", "tenant=x")
+    assert (2, True) == (done.code, "oidc has no parameter tenant. It has issuer." in done.err), done
+
+
+@pytest.mark.parametrize("words", [("login", "oidc"), ("token", "oidc"), ("status",), ("logout", "oidc")])
+async def test_a_key_that_is_gone_is_answered_with_what_to_do(
+    person: Person, idp: IdentityProvider, words: tuple[str, ...]
+) -> None:
+    await person.log_in(idp, *person.has_oidc(idp), "--stdin", stdin=person.secret)
+    [key] = person.keys
+    key.rename(key.with_name("away"))
+    done = await asyncio.to_thread(person.type, *words)
+    key.with_name("away").rename(key)
+    lost = f"move {person.places.store} away, then run `oauthbroker login PROVIDER`"
+    assert (2, True, True) == (done.code, "Put the key file back" in done.err, lost in done.err), done
+    assert str(key) in done.err
 
 
 ENDS = {
