@@ -83,7 +83,10 @@ async def _end(places: Places, name: str, account: str | None, *, keeps: bool, y
         for key, outcome in ended.items():
             again = logout_of(name, key.account, alone=len(found) == 1)
             tells = f"{serve}, tells it as soon as it can" if serve else f"tell it later: {again}"
-            text = _said(app, outcome, tells if keeps else "end it there, in the settings of your account")
+            tells = tells if keeps else "end it there, in the settings of your account"
+            text = _said(
+                app, outcome, _why_later(app, next(each for each in found if each.account == key.account)), tells
+            )
             lines.append(f"{named(name, key.account)}: {text}")
             left = left or outcome in {"later", "refused"}
     if not lines:
@@ -110,14 +113,23 @@ def _chosen(name: str, account: str | None, found: list[GrantView], *, yes: bool
     return [each for each in accounts if each == account]
 
 
-def _said(app: App, outcome: RevocationOutcome, tells: str) -> str:
-    """Return how a connection of an app ended. `tells` is said where the provider has still to be told."""
+def _why_later(app: App, found: list[GrantView], account: str) -> str:
+    """Return why a provider has still to be told: both causes, where the client depends on the connection."""
+    silent, changed = f"{app.display_name} did not answer", "the app has another client now"
+    if app.connect_params or (app.mcp is not None and not app.mcp.has_client):
+        return f"{silent}, or {changed}"
+    clients = {name for each in found if each.account == account for name in (each.registration, *each.clients_to_tell)}
+    return silent if app.registration in clients else changed
+
+
+def _said(app: App, outcome: RevocationOutcome, later: str, tells: str) -> str:
+    """Return how a connection of an app ended. `later` and `tells` are said where the provider has still to be told."""
     if app.credential is not None:
         where = ", ".join(app.credential.places) or "in the settings of the account"
         return f"ended here; the key still works at the provider until it is ended there: {where}"
     match outcome:
         case "later":
-            return f"ended here; {app.display_name} did not answer, or the app has another client now; {tells}"
+            return f"ended here; {later}; {tells}"
         case "refused":
             return f"ended here; {app.display_name} refused; look there at the app's client and secret; {tells}"
         case "shared":

@@ -97,6 +97,52 @@ def test_a_taken_port_is_named_with_the_next_one(person: Person, idp: IdentityPr
     )
 
 
+def test_a_port_that_is_refused_is_not_kept(person: Person) -> None:
+    before = person.places.broker_file.read_text()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for words in (("login", "oidc", *OIDC, "--stdin"), ("login", "http://127.0.0.1:9/mcp")):
+            done = person.type(*words, "--port", port, stdin="s")
+            assert (2, True) == (done.code, f"Cannot listen on 127.0.0.1 port {port}: another process" in done.err), (
+                done
+            )
+            assert (before, []) == (person.places.broker_file.read_text(), person.places.names())
+
+
+IN_VAIN: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
+    "an app for the users of a server": ({"owner": {}}, (), "write `binding: localOperator` in spec.owner of "),
+    "an app of a team": ({"subjectMode": "global"}, (), "write `subjectMode: user`"),
+    "a second account of an app that has one": (
+        {"accounts": None}, ("--account", "no"), "oidc has one account here. For more write `accounts: several`",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", IN_VAIN)
+def test_a_consent_that_would_be_in_vain_is_refused_before_the_link_with_the_line_to_write(
+    person: Person, case: str
+) -> None:
+    change, words, said = IN_VAIN[case]
+    assert 2 == person.type("login", "oidc", *OIDC, "--stdin", stdin="s").code
+    resource = app_files.read_app(person.places, "oidc")
+    spec = {**resource["spec"], **change}
+    if "owner" in change:
+        spec["owner"] = {"identity": resource["spec"]["owner"]["identity"]}
+        del spec["accounts"]
+    if spec["subjectMode"] == "global":
+        spec["owner"] = {
+            "identity": {"global": {"from": "idToken", "template": "oidc:team:{sub}"}},
+            "authorizers": "anyone",
+        }
+        del spec["accounts"]
+    spec = {name: value for name, value in spec.items() if value is not None}
+    person.places.app_file("oidc").write_text(app_files.text_of({**resource, "spec": spec}))
+    done = person.type("login", "oidc", *words)
+    assert (2, True) == (done.code, said in done.err), done
+    assert str(person.places.app_file("oidc")) in done.err
+    assert "/connect/" not in done.err
+
+
 def test_an_issuer_without_https_names_the_file_with_the_weakening(person: Person) -> None:
     person.places.broker_file.unlink()
     issuer = "issuer=http://127.0.0.1:9"

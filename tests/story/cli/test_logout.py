@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from oauthbroker.testing import IdentityProvider
+from oauthbroker.testing.provider import FOREVER
 from tests.story.cli.login_kit import Person
 from tests.story.mcp_apps_kit import mcp_site
 
@@ -68,3 +69,23 @@ async def test_a_misspelt_account_is_answered_with_the_nearest_and_those_there_a
     unnamed = await asyncio.to_thread(person.type, "logout", "oidc", "--account", "")
     assert (2, True) == (unnamed.code, "oidc --account '' is not connected. Nothing was ended." in unnamed.err)
     assert "works" in (await asyncio.to_thread(person.type, "status")).out
+
+
+async def test_a_login_of_the_same_account_under_another_name_says_so(person: Person, idp: IdentityProvider) -> None:
+    await person.log_in(idp, *person.has_oidc(idp), "--stdin", stdin=person.secret)
+    again, _ = await person.log_in(idp, "oidc", "--account", "again")
+    said = "It is the same account as oidc. For another one, run oauthbroker logout oidc --account again"
+    assert (0, True) == (again.code, said in again.out), again
+    other, _ = await person.log_in(idp, "oidc", "--account", "bob", who="bob")
+    assert (0, False) == (other.code, "It is the same account" in other.out), other
+
+
+async def test_a_provider_that_was_not_told_has_one_cause(person: Person, idp: IdentityProvider) -> None:
+    await person.log_in(idp, *person.has_oidc(idp), "--stdin", stdin=person.secret)
+    idp.script.revoke.answer(503, times=FOREVER)
+    away = await asyncio.to_thread(person.type, "logout", "oidc")
+    assert (3, True) == (away.code, "ended here; oidc did not answer; tell it later" in away.out), away
+    file = person.places.app_file("oidc")
+    file.write_text(file.read_text().replace("client-oidc", "client-other"))
+    changed = await asyncio.to_thread(person.type, "logout", "oidc")
+    assert (3, True) == (changed.code, "ended here; the app has another client now; " in changed.out), changed
