@@ -84,9 +84,7 @@ async def _end(places: Places, name: str, account: str | None, *, keeps: bool, y
             again = logout_of(name, key.account, alone=len(found) == 1)
             tells = f"{serve}, tells it as soon as it can" if serve else f"tell it later: {again}"
             tells = tells if keeps else "end it there, in the settings of your account"
-            text = _said(
-                app, outcome, _why_later(app, next(each for each in found if each.account == key.account)), tells
-            )
+            text = _said(app, outcome, _why_later(app, found, key.account), tells)
             lines.append(f"{named(name, key.account)}: {text}")
             left = left or outcome in {"later", "refused"}
     if not lines:
