@@ -193,12 +193,16 @@ def _titled(each: CredentialField) -> str:
 
 def device_wanted(preset: Preset, given: Given) -> bool:
     """Return whether the device flow is wanted. Raises Refused where the provider has none."""
-    if given.device and "deviceCode" not in preset.flows:
+    has = "deviceCode" in preset.flows
+    if given.device and not has and not _needs_issuer(preset):  # an issuer's metadata says whether it has one
         raise Refused(
             f"{preset.title} has no device flow. Leave out --device: the link can be opened on another machine."
         )
-    wanted = given.remote if given.device is None else given.device
-    return wanted and "deviceCode" in preset.flows
+    return bool(given.device) or (given.device is None and given.remote and has)
+
+
+def _needs_issuer(preset: Preset) -> bool:
+    return not preset.endpoints.issuer and not preset.endpoints.token_url
 
 
 def _params(
@@ -234,7 +238,7 @@ def _known(preset: Preset | CredentialPreset) -> Iterator[tuple[str, tuple[str, 
     """Yield each parameter with its meaning and its usual value. A preset without addresses needs an issuer."""
     for name, param in preset.params.items():
         yield name, (param.description, param.default)
-    if isinstance(preset, Preset) and not preset.endpoints.issuer and not preset.endpoints.token_url:
+    if isinstance(preset, Preset) and _needs_issuer(preset):
         yield ISSUER, ("the address of the provider, such as https://login.example.com", "")
 
 
