@@ -232,9 +232,10 @@ def _check(login: LocalLogin, outcome: SessionOutcome, there: GrantView | None) 
             f"{title} does not accept the client that it has registered. {again}\n  If it stays so, run {anew}"
         )
     if outcome.code is Code.APP_MISCONFIGURED:
+        flow = " If it has no device flow: --no-device." if login.app.flow == "deviceCode" else ""
         raise Refused(
             f"{title} does not accept this app. Look there at its client id, secret, scopes and callback, and correct "
-            f"what differs. {again} with --client-id ID, --scopes, or --stdin for another secret."
+            f"what differs. {again} with --client-id ID, --scopes, or --stdin for another secret.{flow}"
         )
     if outcome.code is Code.PROVIDER_UNREACHABLE:
         raise Refused(f"{title} does not answer. Look at the network of this machine. {again}\n  {see(outcome.code)}")
