@@ -93,7 +93,7 @@ async def _end(places: Places, name: str, account: str | None, *, keeps: bool, y
 
 
 def _chosen(name: str, account: str | None, found: list[GrantView], *, yes: bool) -> list[str]:
-    """Return the accounts to end. Raises Refused for one that is not there, and for several that nobody confirms."""
+    """Return the accounts to end. Raises Refused for one that is not there, and for several without a confirmation."""
     accounts = sorted(view.account for view in found)
     if account is None:
         living = sorted(view.account for view in found if not view.revoked)

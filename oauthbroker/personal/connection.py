@@ -126,7 +126,7 @@ async def opened(connection: LocalConnection) -> AsyncIterator[_Opened]:
 
 
 async def _check_connected(connection: LocalConnection, running: Running, app: App) -> None:
-    """Raise BrokerError without a connection, before its provider is asked for a link that nobody would open."""
+    """Raise BrokerError without a connection, before its provider is asked for a link."""
     key = app.credential
     if app.flow == "clientCredentials" or (key is not None and (key.team_fallback or key.outside or key.values)):
         return
