@@ -280,10 +280,11 @@ class App:
         return "OAuthApp" if self.credential is None else "CredentialApp"
 
     def _digest(self) -> str:
-        """Return the hash of all that a running authorization relies on; the secret's value does not count. It is the
-        same for all connections."""
+        """Return the hash of all that a running authorization relies on, without the values of secrets. It is the same
+        for all connections."""
         if self.base is not None:
             return self.base.config_digest
+        asked = self.credential and replace(self.credential, values=None, outside={})
         facts: list[Any] = [
             self.provider, self.flow, self.subject_mode, self.client.client_id, self.client.auth_method,
             [getattr(self.endpoints, slot) for slot in Endpoints.__slots__],
@@ -294,6 +295,6 @@ class App:
             *([self.mcp.url] if self.mcp is not None else []),
             *([[self.also.name, self.also.config_digest]] if self.also is not None else []),
             *([[astuple(each) for each in self.connect_params]] if self.connect_params else []),
-            *([astuple(self.credential), [astuple(each) for each in self.api.hosts]] if self.credential else []),
+            *([astuple(asked), [astuple(each) for each in self.api.hosts]] if asked else []),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]

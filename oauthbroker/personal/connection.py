@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from threading import Thread
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from oauthbroker.core.errors import BrokerError, Code, Locale
@@ -140,8 +139,7 @@ async def _check_connected(connection: LocalConnection, running: Running, app: A
 
 async def check(connection: LocalConnection, oauth: OAuthContext) -> None:
     """Raise BrokerError if the person has to log in first."""
-    with _stoppable():
-        _raise(connection, await oauth.missing_consent(connection.ref))
+    _raise(connection, await oauth.missing_consent(connection.ref))
 
 
 async def ready(
@@ -228,24 +226,4 @@ async def _left(opening: AbstractAsyncContextManager[Any]) -> None:
 
 
 def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    with _stoppable():
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """Let Ctrl-C while a program waits here end it with a line in place of our frames. A program that catches it, or
-    has a hook of its own, sees no difference."""
-    try:
-        yield
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        if sys.excepthook is sys.__excepthook__:
-            sys.excepthook = _tell_end
-        raise
-
-
-def _tell_end(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    if issubclass(kind, KeyboardInterrupt):
-        sys.stderr.write("Stopped.\n")
-    else:
-        sys.__excepthook__(kind, error, traceback)
+    return asyncio.run_coroutine_threadsafe(work, loop).result()

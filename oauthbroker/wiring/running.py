@@ -23,6 +23,7 @@ from oauthbroker.wiring.parts import Parts
 from oauthbroker.wiring.store_keys import StoreKeys
 
 UPKEEP_SECONDS = 5.0
+HELD_SECONDS = 1.0  # until the relay comes back to a lock that was held: agents sleep meanwhile
 AGE_SECONDS = 300.0  # an older copy of the store than that is noticed
 TIDY_SECONDS = 300.0
 START_SECONDS = 1.0  # that a start waits for its recovery
@@ -157,19 +158,22 @@ class Running:
         if self.parts.repository.tombstones is not None:
             await self.parts.repository.tombstones.sweep(self.parts.clock)
 
-    async def _try(self, task: str, work: Callable[[], Awaitable[object]]) -> None:
-        """Run one pass. Log its fault, so that the next pass comes: a relay that died would leave agents asleep."""
+    async def _try(self, task: str, work: Callable[[], Awaitable[object]]) -> bool:
+        """Run one pass, and tell whether it met no held lock. Log its fault, so that the next pass comes: a relay that
+        died would leave agents asleep."""
         began = self.parts.clock.monotonic()
         try:
             await work()
             self._held_locks.worked(task)
             self._outage.worked(task)
         except BrokerError as error:
-            if not self._held_locks.met(task, error):
-                self._note_fault(task, error, began)
+            if self._held_locks.met(task, error):
+                return False
+            self._note_fault(task, error, began)
         except Exception as error:  # noqa: BLE001  (its text may hold anything, so only its type is logged)
             if self._repeats.is_new(task, type(error).__name__):
                 self.parts.log.error("tending failed", task=task, error=type(error).__name__)
+        return True
 
     def _note_fault(self, task: str, error: BrokerError, began: float) -> None:
         """Log a fault at most once a minute. An outage of the store is one fault of all tasks."""
@@ -180,11 +184,12 @@ class Running:
             self.parts.log.error("tending failed", task=task, code=error.code.value, note=error.note)
 
     async def _relay_for_ever(self) -> None:
-        signal = self.parts.outbox.listen()
+        signal, pause = self.parts.outbox.listen(), self.parts.limits.sweep_seconds
         while True:
-            await self.parts.outbox.wait(self.parts.limits.sweep_seconds, signal)
+            await self.parts.outbox.wait(pause, signal)
             signal = self.parts.outbox.listen()
-            await self._try("relay", self.parts.relay.once)
+            is_through = await self._try("relay", self.parts.relay.once)
+            pause = self.parts.limits.sweep_seconds if is_through else HELD_SECONDS
 
     async def _sweep_for_ever(self, recovered: asyncio.Event) -> None:
         await self._tend()

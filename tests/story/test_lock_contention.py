@@ -20,6 +20,7 @@ from oauthbroker.plugins.running_plugin import Background
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.wiring.plugin_lifecycle import PluginTask
 from tests.kit.running_broker import Harness, device_app, running, user_app
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.case("74")
 
@@ -59,6 +60,14 @@ async def test_a_pass_that_fails_is_an_error_as_before(quiet: Harness) -> None:
         await quiet.running._try(task, broken)
     said = [(line["event"], line["code"]) for line in loud(quiet)]
     assert [("the store is away", "storeUnavailable"), ("tending failed", "storeUnavailable")] == said
+
+
+async def test_an_event_whose_queue_was_locked_for_a_moment_comes_soon(identity_provider, test_clock) -> None:
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock) as harness:
+        async with harness.repository.queue_parts.lock("planner"):
+            await harness.connected()
+            await until(lambda: "relay" in harness.running._held_locks._since)
+        assert await harness.event() is not None
 
 
 async def test_a_device_code_is_asked_about_again_soon(quiet: Harness, monkeypatch) -> None:

@@ -806,7 +806,7 @@ async def test_a_tool_that_changed_is_left_out_until_an_operator_approves(
         assert await pins.approve(waiting)
         assert "notes__pay" in await names(client)
     assert [] == [each async for each in pins.waiting()]
-    assert "pay has changed: run oauthbroker mcp approve" in caplog.text
+    assert "pay has changed: run `oauthbroker mcp approve`" in caplog.text
     assert CANARY not in caplog.text
 
 

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 Pair = tuple[str, str]  # app, and the provider's account of a person
 
 
-class BrokenLawError(AssertionError):
-    """A law does not hold in a world."""
-
-
 @dataclass(eq=False)
 class Consent:
     """A consent of a person: how far it has come, and whether a revocation of it has begun and was acknowledged."""
@@ -159,8 +155,9 @@ class Laws:
     def _check_end(self, grant: Grant, who: str) -> None:
         family, number = self._token(grant)
         said = not family.alive or number < family.newest
-        first = min([number, *family.reused])  # a token that came again has ended the newer ones, too
-        is_excused = grant.refresh_state.ended == "dead" or self.troubles.may_lose(family, first)
+        is_excused = grant.refresh_state.ended == "dead" or self.troubles.may_lose(family, number)
+        for again in family.reused:  # it has ended the newer ones, too
+            is_excused = is_excused or self.troubles.may_lose(family, again, again + 1)
         is_excused = is_excused or self.troubles.may_forget_answer(family)  # then the store had spent tokens
         law = "a grant is given up only after a lost answer or the provider's plain word"
         self.check(said and is_excused, law, who, grant.refresh_state.ended, family.reused)

@@ -76,8 +76,8 @@ MUTANTS: Final = {
     ),
     "a record is sealed anew for another generation": Mutant(
         "oauthbroker.store.postgres.sealed_rows",
-        "ring.seal(*key, generation, body)",
-        "ring.seal(*key, generation + 1, body)",
+        "ring.seal(*place, generation, body)",
+        "ring.seal(*place, generation + 1, body)",
     ),
     "a key is destroyed while records are sealed with it": Mutant(
         "oauthbroker.store.keys.rotation", "if old and not left:", "if old:"

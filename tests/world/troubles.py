@@ -65,10 +65,11 @@ class Troubles:
         """Tell whether a process may have been frozen between its look at the lease and its request."""
         return any(each.who is process and each.end >= self._now() - _REQUEST_SECONDS for each in self.all)
 
-    def may_lose(self, family: Family, number: int = 0) -> bool:
-        """Tell whether an answer after this token was lost, or known only to a process that was disturbed."""
+    def may_lose(self, family: Family, number: int = 0, last: float = inf) -> bool:
+        """Tell whether an answer after this token, up to the last, was lost or known only to a process that was
+        disturbed."""
         return any(
             not each.delivered or self.was_disturbed(each.process, each.at)
             for each in family.answers
-            if each.number > number
+            if number < each.number <= last
         )

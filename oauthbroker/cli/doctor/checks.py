@@ -146,7 +146,7 @@ class Doctor:
         found = [of_problem("configuration", "failure", it, about=str(it.place)) for it in problems[:MOST_NAMED]]
         if len(problems) > MOST_NAMED:
             more = f"{len(problems) - MOST_NAMED} more."
-            found.append(Finding("configuration", "failure", more, hint=f"`oauthbroker check {self.config}` has all."))
+            found.append(Finding("configuration", "failure", more, hint="`oauthbroker check` has all."))
         if self.loaded is None:
             with suppress(ConfigInvalidError):
                 self.settings = with_keys(load_settings(self.config, self.env), self.env)

@@ -94,7 +94,7 @@ def test_the_check_lists_the_fields_their_place_and_the_check(desk: Desk, idp: I
         "sent to      api.meter.example",
         "checked by   nothing: a typed credential counts as unverified",
         "ends after   90 days",
-        "comes by     oauthbroker grants import",
+        "comes by     `oauthbroker grants import`",
     ):
         assert words in said
     named = APP.replace("global", "user").replace(

@@ -169,11 +169,15 @@ async def test_a_provider_that_is_away_is_told_by_the_next_logout(person: Person
     assert [] == person.places.names()
 
 
-async def test_after_a_login_that_failed_the_next_one_asks_again(person: Person, idp: IdentityProvider) -> None:
+async def test_after_a_login_that_failed_the_next_one_asks_again(
+    person: Person, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     person.has_oidc(idp)
     alice, secret = identity(idp, "alice"), person.secret
     wrong = ["http://127.0.0.1:9", "client-oidc", "a wrong secret", "read"]
-    away, _ = await person.log_in(idp, "oidc", answers=wrong)
+    with monkeypatch.context() as patch:
+        patch.setattr(logins, "CONSENT_SECONDS", 1.0)
+        away, _ = await person.log_in(idp, "oidc", answers=wrong)
     assert 0 != away.code
     refused, _ = await person.log_in(idp, "oidc", answers=[idp.issuer, "", "", ""])
     assert (2, True) == (refused.code, "oidc does not accept this app" in refused.err), refused

@@ -102,5 +102,5 @@ def test_the_commands_that_doctor_names_read_the_configuration_that_it_read(pers
     for number in range(30):
         (folder / f"app-{number}.yaml").write_text("kind: OAuthApp\n", "utf-8")
     done = person.type("doctor", "--config", str(folder))
-    assert f"`oauthbroker check {folder}` has all." in done.out
-    assert "No such option" not in person.type("check", str(folder)).err
+    assert f"`oauthbroker check --config {folder}` has all." in done.out
+    assert "No such option" not in person.type("check", "--config", str(folder)).err

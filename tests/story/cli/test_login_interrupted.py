@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import oauthbroker
+from oauthbroker.personal import logins
 from oauthbroker.personal.app_changes import AppChange
 from oauthbroker.testing import Canaries, Client, IdentityProvider
 from tests.story.cli.login_kit import Person
@@ -128,8 +129,9 @@ def test_a_device_flow_without_a_network_names_the_provider_and_the_command(pers
 
 
 def test_a_device_flow_that_the_provider_has_not_is_refused_for_an_app_that_is_there_too(
-    person: Person, idp: IdentityProvider
+    person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(logins, "CONSENT_SECONDS", 0.1)
     given = person.type("login", "slack", "--client-id", "id", "--stdin", "--port", "1", stdin="secret")
     assert person.places.app_file("slack").exists(), given
     before = person.places.app_file("slack").read_text()

@@ -260,7 +260,7 @@ def test_the_configuration_of_another_program_is_not_named(person: Person) -> No
         [ConfigProblem(file="a.yaml", line=1, column=1, path="spec", what="Wrong", hint="run `oauthbroker check`")]
     )
     [found] = naming_config(refused, ["run", "github", "--config", "own", "--", "cmd", "--config", "its"]).problems
-    assert found.hint == "run `oauthbroker check own`"
+    assert found.hint == "run `oauthbroker check --config own`"
     [found] = naming_config(refused, ["run", "github", "--", "cmd", "--config", "its"]).problems
     assert "its" not in found.hint
 
