@@ -153,7 +153,7 @@ def test_an_issuer_without_https_names_the_file_with_the_weakening(person: Perso
 
 
 def test_without_a_connection_the_login_is_named_before_any_provider_is_asked(person: Person) -> None:
-    words = ("oidc", *OIDC, "--stdin")
+    words = ("oidc", *OIDC, "--device", "--stdin")
     assert 2 == person.type("login", *words, stdin="s").code, "nothing listens there"
     done = person.type("token", "oidc")
     assert (75, True) == (done.code, "A login is missing for oidc. Run: oauthbroker login oidc" in done.err), done
