@@ -71,5 +71,6 @@ def _make_server(folder: Path, config: Path, *, as_json: bool) -> None:
         "apps": made.apps,
         "missingSecrets": [{"name": name, "key": key} for name, key in made.missing],
         "unsetVariables": made.unset,
+        "callbacks": made.callbacks,
     }
     say("\n".join(lines_about(made)), document, as_json=as_json)

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from oauthbroker.cli.grants.grants_revoke import OUTCOME_TEXTS
+from oauthbroker.cli.login.questions import is_asking
+from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson, Yes
 from oauthbroker.core.refused import Refused
@@ -16,11 +18,12 @@ from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.local_turn import SUBJECT
 from oauthbroker.personal.app_files import remove_app
-from oauthbroker.personal.command_lines import logout_of, named, one_account
+from oauthbroker.personal.command_lines import accounts_here, logout_of, named, of_all, one_account
 from oauthbroker.personal.local_broker import app_of, open_local, open_local_vault
 from oauthbroker.personal.logins import connections, end
 from oauthbroker.personal.places import Places
 from oauthbroker.personal.serve_socket import serve_process
+from oauthbroker.records.grant_view import GrantView
 from oauthbroker.revocation.pending_revocations import RevocationOutcome
 
 app = typer.Typer(add_completion=False)
@@ -47,7 +50,7 @@ def logout_command(
         raise _unknown(provider, places)
     if forget and account is not None:
         raise Refused("--forget removes the app of all accounts. Leave out --account, or --forget.")
-    lines, left = asyncio.run(_end(places, provider, account, keeps=not (forget and yes)))
+    lines, left = asyncio.run(_end(places, provider, account, keeps=not (forget and yes), yes=yes))
     if forget and left and not yes:
         lines.append(f"{provider}: its app stays: the report to the provider needs it; --yes forgets it nonetheless")
     elif forget:
@@ -67,20 +70,21 @@ def _unknown(provider: str, places: Places) -> Refused:
     return Refused(f"There is no app {provider} here. {hint}")
 
 
-async def _end(places: Places, name: str, account: str | None, *, keeps: bool) -> tuple[list[str], bool]:
+async def _end(places: Places, name: str, account: str | None, *, keeps: bool, yes: bool) -> tuple[list[str], bool]:
     """End the connections. Return what to say of each, and whether a provider has still to be told. `keeps`: the app
-    stays, so that it can be."""
+    stays, so that it can be. Raises Refused as `_chosen`."""
     lines, left = list[str](), False
     async with open_local(places, only={name}) as running:
         app = app_of(running, places, name)
         found = [each.view async for each in connections(running, name)]
-        chosen = [view.account for view in found if account in {None, view.account}]
+        chosen = _chosen(name, account, found, yes=yes)
         ended = await end(running, [GrantKey(name, SUBJECT, each) for each in chosen])
         serve = serve_process(places)
         for key, outcome in ended.items():
             again = logout_of(name, key.account, alone=len(found) == 1)
             tells = f"{serve}, tells it as soon as it can" if serve else f"tell it later: {again}"
-            text = _said(app, outcome, tells if keeps else "end it there, in the settings of your account")
+            tells = tells if keeps else "end it there, in the settings of your account"
+            text = _said(app, outcome, _why_later(app, found, key.account), tells)
             lines.append(f"{named(name, key.account)}: {text}")
             left = left or outcome in {"later", "refused"}
     if not lines:
@@ -88,14 +92,42 @@ async def _end(places: Places, name: str, account: str | None, *, keeps: bool) -
     return lines, left
 
 
-def _said(app: App, outcome: RevocationOutcome, tells: str) -> str:
-    """Return how a connection of an app ended. `tells` is said where the provider has still to be told."""
+def _chosen(name: str, account: str | None, found: list[GrantView], *, yes: bool) -> list[str]:
+    """Return the accounts to end. Raises Refused for one that is not there, and for several without a confirmation."""
+    accounts = sorted(view.account for view in found)
+    if account is None:
+        living = sorted(view.account for view in found if not view.revoked)
+        if len(living) > 1 and not yes:
+            if not is_asking():
+                raise Refused(
+                    f"{name} has {len(living)} connections: {of_all(name, living)}. None was ended. Add --yes to end "
+                    f"all of them, or --account NAME ('' for the unnamed one)."
+                )
+            confirm(f"End {len(living)} connections: {of_all(name, living)}?", yes=False)
+        return accounts
+    if accounts and account not in accounts:
+        who = named(name, account) if account else f"{name} --account ''"
+        raise Refused(f"{who} is not connected. Nothing was ended. {accounts_here(name, account, accounts)}")
+    return [each for each in accounts if each == account]
+
+
+def _why_later(app: App, found: list[GrantView], account: str) -> str:
+    """Return why a provider has still to be told: both causes, where the client depends on the connection."""
+    silent, changed = f"{app.display_name} did not answer", "the app has another client now"
+    if app.connect_params or (app.mcp is not None and not app.mcp.has_client):
+        return f"{silent}, or {changed}"
+    clients = {name for each in found if each.account == account for name in (each.registration, *each.clients_to_tell)}
+    return silent if app.registration in clients else changed
+
+
+def _said(app: App, outcome: RevocationOutcome, later: str, tells: str) -> str:
+    """Return how a connection of an app ended. `later` and `tells` are said where the provider has still to be told."""
     if app.credential is not None:
         where = ", ".join(app.credential.places) or "in the settings of the account"
         return f"ended here; the key still works at the provider until it is ended there: {where}"
     match outcome:
         case "later":
-            return f"ended here; {app.display_name} did not answer, or the app has another client now; {tells}"
+            return f"ended here; {later}; {tells}"
         case "refused":
             return f"ended here; {app.display_name} refused; look there at the app's client and secret; {tells}"
         case "shared":

@@ -20,6 +20,7 @@ from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.sentences import two_sentences
 from oauthbroker.core.spelling import nearest
+from oauthbroker.personal.places import Places
 from oauthbroker.providers import presets
 from oauthbroker.providers.own_app import OwnProvider, own_app_yaml
 from oauthbroker.providers.quirk_values import SCOPE
@@ -67,7 +68,11 @@ def new_command(  # noqa: PLR0913, PLR0917  (options)
         account = account or _asked("Member of its answer that names the account, such as id")
     provider = _discovered(name, issuer, endpoints, network or [], config) if issuer else _described(name, endpoints)
     provider = dataclasses.replace(
-        provider, scopes=tuple(scope or ()), api_hosts=tuple(api_host or ()), account=account or provider.account
+        provider,
+        scopes=tuple(scope or ()),
+        api_hosts=tuple(api_host or ()),
+        account=account or provider.account,
+        personal=out is not None and out.resolve().parent == Places.of_user().config.resolve(),
     )
     text, callback = SCHEMA_LINE + own_app_yaml(provider), f"<publicBaseUrl>/oauth/callback/{name}"
     _check(text)

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,8 @@ from oauthbroker.core.printed_commands import with_config
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.version import VERSION
+from oauthbroker.model.apps import App
+from oauthbroker.personal.places import PORT
 from oauthbroker.wiring import init_store, open_vault, with_keys
 
 KINDS: Final = ("OAuthApp", "CredentialApp")
@@ -34,13 +36,15 @@ _KEPT: Final = ("weaken", CA, _PROXY)  # of the source's Broker: the apps may no
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewServer:
     """A folder and its contents. `weaken` are checks that its source has turned off, `missing` the secrets that the
-    store still needs, `unset` the variables without a value."""
+    store still needs, `unset` the variables without a value, `callbacks` the addresses that the providers have to
+    know."""
 
     folder: Path
     apps: tuple[str, ...]
     weaken: tuple[str, ...]
     missing: tuple[tuple[str, str], ...]
     unset: tuple[str, ...]
+    callbacks: tuple[str, ...]
 
 
 def make_server(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServer:
@@ -76,7 +80,9 @@ def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServe
     weaken = list(broker.get("weaken", ()))
     kept = {name: broker[name] for name in _KEPT if broker.get(name)}
     lines = "".join(f"  {name}: {json.dumps(value)}\n" for name, value in kept.items())
-    (config / "broker.yaml").write_text(SCHEMA_LINE + BROKER + lines, "utf-8")
+    base, port = _address(source, env)
+    written = BROKER.format(base=json.dumps(base), port=port)
+    (config / "broker.yaml").write_text(SCHEMA_LINE + written + lines, "utf-8")
     apps = {each["metadata"]["name"]: each for each in resources if each["kind"] in KINDS}
     for name, resource in apps.items():
         _write_app(config, config / "apps" / f"{name}.yaml", resource)
@@ -86,7 +92,9 @@ def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServe
     found = {name: env.get(name, "") for name in sorted(loaded.env_names)}
     variables = {"POSTGRES_PASSWORD": SystemClock().random_bytes(24).hex(), **found}
     _write_secret(folder / ".env", "".join(f"{name}={_quoted(value)}\n" for name, value in variables.items()))
-    (folder / "compose.yaml").write_text(COMPOSE.format(version=VERSION, uid=os.getuid(), gid=os.getgid()), "utf-8")
+    (folder / "compose.yaml").write_text(
+        COMPOSE.format(version=VERSION, uid=os.getuid(), gid=os.getgid(), port=port), "utf-8"
+    )
     (folder / "oauthbroker.service").write_text(_unit(folder), "utf-8")
     shutil.copytree(MONITORING, folder / "monitoring", copy_function=shutil.copyfile)
     return NewServer(
@@ -95,7 +103,24 @@ def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServe
         weaken=tuple(weaken),
         missing=tuple(sorted(loaded.secret_keys - secrets)),
         unset=tuple(name for name, value in found.items() if not value),
+        callbacks=tuple(f"{base}{app.redirect.callback_path}" for app in _with_callback(loaded)),
     )
+
+
+def _address(source: Path | None, env: Mapping[str, str]) -> tuple[str, int]:
+    """Return the address of the pages and their port, which the providers know already if there is a source."""
+    if source is None:
+        return f"http://127.0.0.1:{PORT}", PORT
+    settings = load(source, env).settings
+    return settings.public_base_url, settings.listen_port
+
+
+def _with_callback(loaded: Loaded) -> Iterator[App]:
+    """Yield the apps whose callback a person registers. A server of MCP is told by the broker."""
+    for draft in loaded.apps.values():
+        app = draft.app
+        if app.has_callback and app.credential is None and (app.mcp is None or app.mcp.has_client):
+            yield app
 
 
 def _copy_certificates(folder: Path, resource: dict[str, Any]) -> None:
@@ -198,6 +223,7 @@ def lines_about(made: NewServer) -> list[str]:
     ]
     if made.weaken:
         lines.append(f"Checks are off, as in the configuration before: spec.weaken: {', '.join(made.weaken)}")
+    lines += [f"Its callback, registered at the provider: {each}" for each in made.callbacks]
     lines += [f"Fill in {name} in {made.folder / '.env'}." for name in made.unset]
     lines += [with_config(f"Run: `oauthbroker secrets set {name} {key}`", config) for name, key in made.missing]
     return [*lines, with_config("Run: `oauthbroker serve`", config)]

@@ -25,6 +25,7 @@ from oauthbroker.cli.turn_call import (
     token_for,
 )
 from oauthbroker.client.address import KEY, TURN_TOKEN
+from oauthbroker.core.program_variables import is_of_system
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 
@@ -79,6 +80,8 @@ def run_command(
         raise Refused("Say --env or --fd, not both: the command gets the token once.")
     if env is not None and not NAME.fullmatch(env):
         raise Refused("--env takes the name of a variable: letters, digits and underscores.")
+    if env is not None and is_of_system(env):
+        raise Refused(f"{env} is read by the system or the shell itself, and would show the token. Use another name.")
     if descriptor is not None and descriptor < 3:
         raise Refused("--fd takes a number above 2: 0 to 2 are the command's own input and output.")
     variables = {name: value for name, value in os.environ.items() if name not in OURS}

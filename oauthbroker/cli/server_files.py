@@ -12,12 +12,12 @@ MONITORING: Final = _INSTALLED if _INSTALLED.exists() else _PACKAGE.parent / "de
 BROKER: Final = """\
 apiVersion: agents.example.io/v1alpha1
 kind: Broker
-metadata: {name: broker}
+metadata: {{name: broker}}
 spec:
-  publicBaseUrl: http://127.0.0.1:8420 # the https address that browsers use, once other people use it
-  listen: {host: 127.0.0.1, port: 8420}
-  store: {root: ../store}
-  keys: {file: ../keys/broker.kek} # back it up, and not together with the store
+  publicBaseUrl: {base} # the https address that browsers use, once other people use it
+  listen: {{host: 127.0.0.1, port: {port}}}
+  store: {{root: ../store}}
+  keys: {{file: ../keys/broker.kek}} # back it up, and not together with the store
 """
 COMPOSE: Final = """\
 # One broker and PostgreSQL. Once, before the first `docker compose up -d`, move the store into the database:
@@ -37,7 +37,7 @@ services:
       - ./config:/srv/oauthbroker/config:ro
       - ./keys:/srv/oauthbroker/keys:ro
       - ./store:/srv/oauthbroker/store
-    ports: ["127.0.0.1:8420:8420"]
+    ports: ["127.0.0.1:{port}:{port}"]
     read_only: true
     tmpfs: [/tmp]
     cap_drop: [ALL]

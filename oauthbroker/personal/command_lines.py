@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from oauthbroker.config import ConfigInvalidError
 from oauthbroker.core import printed_commands
+from oauthbroker.core.spelling import nearest
 
 NO_ACCOUNT: Final = "--account is a name of up to 128 printable characters."
 
@@ -26,6 +28,20 @@ def one_account(verb: str, ref: str) -> str:
     """Return what to type for `app@account`, the name of a connection in the API. Empty for another word."""
     app, mark, account = ref.partition("@")
     return f"{ref} is an account of {app}. Run: {command_for(verb, app, account)}" if mark and app else ""
+
+
+def accounts_here(app: str, account: str, known: Iterable[str]) -> str:
+    """Return which connection was meant by an account that is not connected, and those there are; empty if there are
+    none."""
+    there = sorted(known)
+    meant = nearest(account, filter(None, there))
+    lines = [f"Did you mean {named(app, meant)}?"] if meant else []
+    return " ".join([*lines, f"Connected: {of_all(app, there)}."]) if there else ""
+
+
+def of_all(app: str, accounts: Iterable[str]) -> str:
+    """Return the words that name each of these connections."""
+    return ", ".join(named(app, each) for each in accounts)
 
 
 def logout_of(app: str, account: str, *, alone: bool) -> str:

@@ -15,15 +15,17 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.core.spelling import nearest
 from oauthbroker.injection.errors import AuthorizationRequiredError
 from oauthbroker.model.apps import App
-from oauthbroker.model.local_turn import local_turn
+from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.local_turn import SUBJECT, local_turn
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
-from oauthbroker.personal.command_lines import command_for, named
+from oauthbroker.personal.command_lines import accounts_here, command_for, named
 from oauthbroker.personal.local_broker import open_local
 from oauthbroker.personal.places import Places
 from oauthbroker.providers import presets
 from oauthbroker.providers.credentials import credential_presets
 from oauthbroker.tokens.context import OAuthContext
 from oauthbroker.tokens.manager import OAuthManager
+from oauthbroker.wiring.running import Running
 
 if TYPE_CHECKING:
     from oauthbroker.injection.http_libraries import AsyncHttpClient, HttpClient
@@ -105,7 +107,7 @@ class LocalConnection:
 
 @asynccontextmanager
 async def opened(connection: LocalConnection) -> AsyncIterator[_Opened]:
-    """Open the store for a block. Raises BrokerError where there is no such app."""
+    """Open the store for a block. Raises BrokerError where there is no such app, or no connection of it."""
     places = Places.of_user()
     places.check()
     if connection.app not in places.names():
@@ -117,7 +119,22 @@ async def opened(connection: LocalConnection) -> AsyncIterator[_Opened]:
         if connection.app not in parts.apps:
             text = f"{places.app_file(connection.app)} holds no app {connection.app}. Move it away"
             raise LocalRefusedError(Code.OAUTH_APP_NOT_FOUND, f"{text}, then run: oauthbroker login {connection.app}")
-        yield _Opened(oauth, parts.apps[connection.app], parts.manager)
+        app = parts.apps[connection.app]
+        await _check_connected(connection, running, app)
+        yield _Opened(oauth, app, parts.manager)
+
+
+async def _check_connected(connection: LocalConnection, running: Running, app: App) -> None:
+    """Raise BrokerError without a connection, before its provider is asked for a link."""
+    key = app.credential
+    if app.flow == "clientCredentials" or (key is not None and (key.team_fallback or key.outside or key.values)):
+        return
+    view = await running.parts.grants.view(GrantKey(app.name, SUBJECT, connection.account))
+    if view is not None and view.health not in {"again", "ended"}:
+        return
+    there = [each.account async for each in running.parts.grants.views(app.name, SUBJECT) if not each.revoked]
+    meant = "" if connection.account in there else accounts_here(app.name, connection.account, there)
+    raise LocalRefusedError(Code.GRANT_NOT_FOUND, _advice(connection, "A login is missing", meant))
 
 
 async def check(connection: LocalConnection, oauth: OAuthContext) -> None:
@@ -175,9 +192,11 @@ def _no_app(connection: LocalConnection, places: Places) -> str:
     return f"There is no app for {named(connection.app, connection.account)}. {more}"
 
 
-def _advice(connection: LocalConnection, what: str) -> str:
+def _advice(connection: LocalConnection, what: str, meant: str = "") -> str:
     app, account = connection.app, connection.account
-    return f"{what} for {named(app, account)}. Run: {command_for('login', app, account)}"
+    return " ".join(
+        filter(None, (f"{what} for {named(app, account)}.", meant, f"Run: {command_for('login', app, account)}"))
+    )
 
 
 @contextmanager

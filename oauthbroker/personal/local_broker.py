@@ -8,6 +8,7 @@ from typing import Any
 
 from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import Refused
 from oauthbroker.grants.grants import Vault
 from oauthbroker.model.apps import App
@@ -56,11 +57,15 @@ async def open_local(
 
 @contextmanager
 def _naming(places: Places) -> Iterator[None]:
-    """Name the person's configuration in the commands of a refusal: without it they would read another one."""
+    """Name the person's configuration in the commands of a refusal: without it they would read another one. A login
+    makes their store anew."""
     try:
         yield
     except ConfigInvalidError as error:
         refused = with_config(error, places.config)
+    except BrokerError as error:
+        error.words = {**error.words, "command": "`oauthbroker login PROVIDER`"}
+        raise
     else:
         return
     raise refused
@@ -69,8 +74,9 @@ def _naming(places: Places) -> Iterator[None]:
 @asynccontextmanager
 async def open_local_vault(places: Places) -> AsyncIterator[Vault]:
     """Open the store alone, to keep secrets there."""
-    async with open_vault(_made(places), env=environment_without_keys()) as vault:
-        yield vault
+    with _naming(places):
+        async with open_vault(_made(places), env=environment_without_keys()) as vault:
+            yield vault
 
 
 def app_of(running: Running, places: Places, name: str) -> App:

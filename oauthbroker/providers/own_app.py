@@ -14,7 +14,8 @@ _MOST_OFFERED = 30
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnProvider:
     """The known facts of a provider. `endpoints` are as in `spec.endpoints`, an `issuer` alone where its metadata has
-    the rest. `account` is the member that names an account; `offered` are the scopes that the metadata lists."""
+    the rest. `account` is the member that names an account; `offered` are the scopes that the metadata lists.
+    `personal`: the app is one person's own, for `oauthbroker login`."""
 
     name: str
     endpoints: Mapping[str, str]
@@ -24,6 +25,7 @@ class OwnProvider:
     account: str = "sub"
     source: str = "idToken"
     api_hosts: tuple[str, ...] = ()
+    personal: bool = False
 
 
 def own_app_yaml(provider: OwnProvider) -> str:
@@ -49,11 +51,15 @@ def _lines(provider: OwnProvider) -> Iterator[str]:
         yield f"  {name}: {_quoted(url)}"
     if params := dict.fromkeys(re.findall(r"\{(\w+)\}", " ".join(provider.endpoints.values()))):
         yield f"connectParams: {_quoted({name: {} for name in params})} # what differs for each connection"
+    elif provider.personal:
+        yield "accounts: several"
     yield f"scopes: {_quoted(list(provider.scopes))} # the most this app may ever have"
     others = [each for each in provider.offered if each not in {*provider.scopes, "openid", "offline_access"}]
     if others:
         yield f"# the provider offers {_quoted(others[:_MOST_OFFERED])}"
     yield "owner:"
+    if provider.personal:
+        yield "  binding: localOperator # the user is the person at this machine"
     yield "  identity: # an id that never changes: no e-mail address, no name"
     template = f"{provider.name}:user:{{{provider.account}}}"
     yield f"    user: {{from: {provider.source}, template: {_quoted(template)}}}"

@@ -153,20 +153,23 @@ def _opened(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[Keyri
         refused = error
     note = refused.note
     if keys is None or refused.code in {Code.KEY_UNKNOWN, Code.KEY_MISMATCH}:
-        hint = _init_hint(settings, refused)
-        note = "; ".join(filter(None, (note, f"key: {key_origin(settings, env)}", hint)))
+        is_new = refused.code is Code.KEY_UNKNOWN and settings.key_service is None and settings.store_url_env
+        more = "for a new store, run `oauthbroker init`" if is_new else ""
+        note = "; ".join(filter(None, (note, f"key: {key_origin(settings, env)}", more)))
     if keys is not None and refused.code is not Code.KEY_UNKNOWN:
         note = noted(note, settings, env)
-    raise BrokerError(refused.code, note=note, lasting=refused.lasting)
+    named = BrokerError(
+        refused.code, note=note, lasting=refused.lasting, store=settings.store_root, command="`oauthbroker init`"
+    )
+    named.hint = _hint(settings, refused)
+    raise named
 
 
-def _init_hint(settings: Settings, refused: BrokerError) -> str:
-    """Return how to make a store where its key is missing, unless a keyring in files shows that there is one."""
-    if refused.code is not Code.KEY_UNKNOWN or settings.key_service is not None:
+def _hint(settings: Settings, refused: BrokerError) -> str:
+    """Return the sentence for a missing key file: there is no store yet, or the key of one is away."""
+    if refused.code is not Code.KEY_UNKNOWN or settings.key_service is not None or settings.store_url_env:
         return ""
-    if settings.store_url_env:
-        return "for a new store, run `oauthbroker init`"
-    return "" if _keyring_path(settings).exists() else "there is no store yet: run `oauthbroker init`"
+    return "keyAway" if _keyring_path(settings).exists() else "noStore"
 
 
 def _home(settings: Settings, env: Mapping[str, str], *keks: KeyProvider) -> KeyringHome:

@@ -28,6 +28,7 @@ from oauthbroker.personal.local_broker import open_local_vault
 from oauthbroker.personal.places import PORT, Places
 from oauthbroker.providers import presets
 from oauthbroker.providers.credentials import credential_presets
+from oauthbroker.serving.listeners import listen
 from oauthbroker.wiring.mcp_server_facts import McpServerFacts, look_at_mcp_server
 
 app = typer.Typer(add_completion=False)
@@ -85,7 +86,7 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
         device=device,
         remote=is_remote(),
         key=key,
-        port=port or app_files.port_of(places),
+        port=_port(places, port),
     )
     name, change = _app(places, provider, given)
     wanted = LoginWish(name, account, not (no_browser or given.remote), yes)
@@ -95,6 +96,14 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
         raise typer.Abort from None
     document: dict[str, Any] = {"app": name, "identity": ended.view.identity, "scopes": list(ended.view.scopes)}
     say(shown(ended.text), document | ({"account": account} if account else {}), as_json=as_json)
+
+
+def _port(places: Places, port: int | None) -> int:
+    """Return the port of the callbacks. Raises Refused for a new one that cannot be listened on: it is not kept."""
+    there = app_files.port_of(places)
+    if port is not None and port != there:
+        listen("127.0.0.1", port, f"--port; without it {there} is used").close()
+    return port or there
 
 
 def _param(text: str) -> tuple[str, str]:
@@ -146,13 +155,13 @@ def _change(places: Places, name: str, given: Given, *, proven: bool) -> AppChan
     its values are asked for again: there may be a wrong one among them."""
     resource = app_files.read_app(places, name)
     provider = resource["spec"].get("provider", "")
-    preset = presets().get(provider)
+    preset, is_client = presets().get(provider), resource["kind"] == "OAuthApp"
+    questions.check_params(name, preset if is_client else credential_presets().get(provider), given)
     if preset is not None and not resource["spec"].get("endpoints", {}).get("deviceAuthorizationUrl"):
         questions.device_wanted(preset, given)
     if not proven and is_asking():
         given = questions.asked_again(resource, given, questions.callback_of(name, provider, given.port))
     app_files.write_broker(places, host=app_files.host_for(provider), port=given.port)
-    is_client = resource["kind"] == "OAuthApp"
     secret = _secret(given) if is_client else None
     if secret is None and not given.changes:
         return None

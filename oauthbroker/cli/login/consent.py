@@ -14,11 +14,12 @@ from oauthbroker.cli.login.questions import Given, is_asking, key_values, note
 from oauthbroker.cli.output.error_output import confirm, see
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
+from oauthbroker.model.apps import App
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.personal.app_changes import AppChange
-from oauthbroker.personal.command_lines import command_for
+from oauthbroker.personal.command_lines import command_for, named
 from oauthbroker.personal.local_broker import app_of, open_local
-from oauthbroker.personal.logins import Consent, LocalLogin, known_as
+from oauthbroker.personal.logins import Consent, LocalLogin, connections, known_as
 from oauthbroker.personal.places import Places
 from oauthbroker.personal.serve_socket import serve_process
 from oauthbroker.records.grant_view import GrantView
@@ -66,7 +67,7 @@ async def log_in(places: Places, wanted: LoginWish, given: Given, change: AppCha
     """Connect an app of these places, with a change of it that is kept if this goes well. Raises Refused and
     BrokerError; nothing is connected and changed then."""
     async with open_local(places, only={wanted.name}, background=True, change=change) as running:
-        app_of(running, places, wanted.name)
+        _check_own(app_of(running, places, wanted.name), wanted.account, places)
         login = LocalLogin.of(running, wanted.name, wanted.account)
         there = await login.there()
         consent = await _asked(login, there, replace=wanted.yes)
@@ -86,7 +87,36 @@ async def log_in(places: Places, wanted: LoginWish, given: Given, change: AppCha
         view = await login.there()
         if view is None:
             raise Refused(f"It has ended meanwhile. Run: {command_for('login', wanted.name, wanted.account)}")
-        return Ended(view, _sentence(login, view))
+        return Ended(view, _sentence(login, view) + await _twice(login, view))
+
+
+def _check_own(app: App, account: str, places: Places) -> None:
+    """Refuse an app whose consent would be given in vain. One that a person wrote may be for the users of a server."""
+    file, again = places.app_file(app.name), f"Then run again: {command_for('login', app.name, account)}"
+    if app.subject_mode != "user":
+        raise Refused(f"{app.name} is for a whole team. In spec of {file} write `subjectMode: user`. {again}")
+    if app.flow != "clientCredentials" and app.owner.binding != "localOperator":
+        raise Refused(
+            f"{app.name} is for the users of a server. For an account of your own write `binding: localOperator` in "
+            f"spec.owner of {file}. {again}"
+        )
+    if account and not app.has_accounts:
+        raise Refused(f"{app.name} has one account here. For more write `accounts: several` in spec of {file}. {again}")
+
+
+async def _twice(login: LocalLogin, view: GrantView) -> str:
+    """Return a sentence if the account that was connected is connected under another name, too."""
+    found = [each.view async for each in connections(login.running, login.app.name)]
+    same = sorted(
+        named(login.app.name, each.account)
+        for each in found
+        if view.identity and each.identity == view.identity and each.account != view.account and not each.revoked
+    )
+    if not same:
+        return ""
+    end = command_for("logout", login.app.name, login.account) if login.account else ""
+    more = f" For another one, run {end}, and sign in at {login.app.display_name} as that one." if end else ""
+    return f" It is the same account as {', '.join(same)}.{more}"
 
 
 async def _asked(login: LocalLogin, there: GrantView | None, *, replace: bool) -> Consent | None:
@@ -202,9 +232,10 @@ def _check(login: LocalLogin, outcome: SessionOutcome, there: GrantView | None) 
             f"{title} does not accept the client that it has registered. {again}\n  If it stays so, run {anew}"
         )
     if outcome.code is Code.APP_MISCONFIGURED:
+        flow = " If it has no device flow: --no-device." if login.app.flow == "deviceCode" else ""
         raise Refused(
             f"{title} does not accept this app. Look there at its client id, secret, scopes and callback, and correct "
-            f"what differs. {again} with --client-id ID, --scopes, or --stdin for another secret."
+            f"what differs. {again} with --client-id ID, --scopes, or --stdin for another secret.{flow}"
         )
     if outcome.code is Code.PROVIDER_UNREACHABLE:
         raise Refused(f"{title} does not answer. Look at the network of this machine. {again}\n  {see(outcome.code)}")

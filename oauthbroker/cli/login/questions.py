@@ -72,6 +72,8 @@ def unknown(provider: str, places: Places) -> Refused:
     """Return the refusal of a word that names no provider, with the nearest one that does."""
     if (said := one_account("login", provider)) and provider.partition("@")[0] in {*presets(), *places.names()}:
         return Refused(said)
+    if not provider.strip():
+        return Refused("Name a provider, such as github. Presets: oauthbroker providers list")
     meant = nearest(provider, {*presets(), *credential_presets(), *places.names()})
     hint = f"Did you mean {meant}? Run: oauthbroker login {meant}" if meant else "Presets: oauthbroker providers list"
     if "." in provider.partition("/")[0]:
@@ -191,12 +193,16 @@ def _titled(each: CredentialField) -> str:
 
 def device_wanted(preset: Preset, given: Given) -> bool:
     """Return whether the device flow is wanted. Raises Refused where the provider has none."""
-    if given.device and "deviceCode" not in preset.flows:
+    has = "deviceCode" in preset.flows
+    if given.device and not has and not _needs_issuer(preset):  # an issuer's metadata says whether it has one
         raise Refused(
             f"{preset.title} has no device flow. Leave out --device: the link can be opened on another machine."
         )
-    wanted = given.remote if given.device is None else given.device
-    return wanted and "deviceCode" in preset.flows
+    return bool(given.device) or (given.device is None and given.remote and has)
+
+
+def _needs_issuer(preset: Preset) -> bool:
+    return not preset.endpoints.issuer and not preset.endpoints.token_url
 
 
 def _params(
@@ -204,12 +210,8 @@ def _params(
 ) -> dict[str, str]:
     """Return the parameters of a preset: those that were given, and the answers for those without a usual value.
     `before` are earlier answers."""
+    check_params(preset.title, preset, given)
     known = dict(_known(preset))
-    for name in given.params:
-        if name not in known:
-            meant = nearest(name, known)
-            hint = f"The nearest is {meant}." if meant else "It has none of this name."
-            raise Refused(f"{preset.title} has no parameter {name}. {hint}")
     found = dict(given.params)
     for name, (words, usual) in known.items():
         if name in found:
@@ -223,11 +225,20 @@ def _params(
     return found
 
 
+def check_params(title: str, preset: Preset | CredentialPreset | None, given: Given) -> None:
+    """Refuse a parameter that the preset does not have; an app without a preset has none."""
+    known = dict(_known(preset)) if preset is not None else {}
+    for name in given.params.keys() - known.keys():
+        meant = nearest(name, known)
+        hint = f"The nearest is {meant}." if meant else f"It has {', '.join(known) or 'none'}."
+        raise Refused(f"{title} has no parameter {name}. {hint}")
+
+
 def _known(preset: Preset | CredentialPreset) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield each parameter with its meaning and its usual value. A preset without addresses needs an issuer."""
     for name, param in preset.params.items():
         yield name, (param.description, param.default)
-    if isinstance(preset, Preset) and not preset.endpoints.issuer and not preset.endpoints.token_url:
+    if isinstance(preset, Preset) and _needs_issuer(preset):
         yield ISSUER, ("the address of the provider, such as https://login.example.com", "")
 
 

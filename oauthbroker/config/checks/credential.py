@@ -12,6 +12,7 @@ from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_endpoints import place_of, values_of
 from oauthbroker.config.values.preset_merge import Identity, Merged
 from oauthbroker.config.written.resource_specs import CredentialAppSpec, OAuthAppSpec, OwnerSpec
+from oauthbroker.core.program_variables import is_of_system
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.apps import ANYONE, Redirect
 from oauthbroker.model.connect_params import filled, params_in
@@ -128,6 +129,9 @@ def _check_environment(written: Written[CredentialAppSpec], app: Merged, forms: 
         written.refuse(("environment", name), "no field of this app", f"write {' or '.join(forms.fields)}", key=True)
     for name in sorted(name for name, variable in said.items() if not _VARIABLE.fullmatch(variable)):
         written.refuse(("environment", name), "not the name of a variable", "use letters, digits and underscores")
+    for name in sorted(name for name, variable in said.items() if is_of_system(variable)):
+        what = "a variable that the system or a shell reads for itself, and would show"
+        written.refuse(("environment", name), what, "use a name of the program's own, such as MAIL_API_KEY")
 
 
 def _check_provider(written: Written[CredentialAppSpec]) -> None:

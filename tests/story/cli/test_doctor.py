@@ -181,7 +181,7 @@ def lock_log(desk: Desk) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Desk], object], str, str]] = {
-    "no key": (lambda desk: desk.key_file.unlink(), "keys", "Provide the key file"),
+    "no key": (lambda desk: desk.key_file.unlink(), "keys", "Put the key file back"),
     "a key that all may read": (lambda desk: desk.key_file.chmod(0o644), "keys", "open to others"),
     "another key": (key_of_another_store, "keys", "keyMismatch"),
     "a planted link": (planted_link, "permissions", "data/grants/link: A link."),

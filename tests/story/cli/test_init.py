@@ -133,7 +133,7 @@ def test_a_key_or_store_that_does_not_fit_stops_every_command_and_not_a_byte_cha
 def test_without_a_store_every_command_says_how_to_make_one(desk: Desk, words):
     done = desk.type(*words)
     assert 2 == done.code
-    assert "there is no store yet: run `oauthbroker init`" in done.err
+    assert "There is no store yet. Run: `oauthbroker init`" in done.err
     assert not (desk.folder / "store").exists()
 
 

@@ -416,3 +416,20 @@ async def test_another_browser_cannot_finish_a_login(person: Person, idp: Identi
     assert "oauthbroker login oidc" in (await asyncio.to_thread(person.type, "status")).out
     done, _ = await person.log_in(idp, "oidc")
     assert (0, True) == (done.code, identity(idp, "alice") in done.out), done
+
+
+@pytest.mark.parametrize("has_endpoint", [True, False])
+async def test_the_issuers_metadata_says_whether_it_has_a_device_flow(
+    person: Person, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch, has_endpoint: bool
+) -> None:
+    words = person.has_oidc(idp, device_interval=1)
+    if not has_endpoint:
+        idp.script.discovery.alter(lambda it: {**it, "device_authorization_endpoint": None}, times=FOREVER)
+    begun = asyncio.create_task(
+        asyncio.to_thread(person.type, "login", *words, "--device", "--stdin", stdin=person.secret)
+    )
+    if has_endpoint:
+        await idp.device_agree(idp.url("/device"), await until_device(idp, begun))
+    done = await begun
+    said = "Connected as" if has_endpoint else "If it has no device flow: --no-device."
+    assert (0 if has_endpoint else 2, True) == (done.code, said in done.out + done.err), done

@@ -51,6 +51,8 @@ MISTAKES: dict[str, tuple[tuple[str, ...], list[str] | None, str, str]] = {
     "an empty secret where one is needed": (("login", "google"), ["id", ""], "", "Google takes no client without one"),
     "a secret as an argument, which other users would see": (("login", "github", "--client-secret", VALUE), None, "", "The secret is typed when asked for, or sent on stdin: --stdin."),
     "a parameter that does not exist": (("login", "github", "--param", "hos=x"), None, "", "The nearest is host."),
+    "a parameter of a provider that has another one": (("login", "oidc", "--param", "tenant=x"), None, "", "has no parameter tenant. It has issuer."),
+    "no provider": (("login", ""), None, "", "Name a provider, such as github."),
     "a parameter without a value": (("login", "github", "--param", "host"), None, "", "Write --param name=value."),
     "a value that the preset refuses": (
         ("login", "github", "--param", "host=a b", "--client-id", "x", "--stdin"), None, "s", "spec.params.host",
@@ -95,6 +97,52 @@ def test_a_taken_port_is_named_with_the_next_one(person: Person, idp: IdentityPr
     )
 
 
+def test_a_port_that_is_refused_is_not_kept(person: Person) -> None:
+    before = person.places.broker_file.read_text()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for words in (("login", "oidc", *OIDC, "--stdin"), ("login", "http://127.0.0.1:9/mcp")):
+            done = person.type(*words, "--port", port, stdin="s")
+            assert (2, True) == (done.code, f"Cannot listen on 127.0.0.1 port {port}: another process" in done.err), (
+                done
+            )
+            assert (before, []) == (person.places.broker_file.read_text(), person.places.names())
+
+
+IN_VAIN: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
+    "an app for the users of a server": ({"owner": {}}, (), "write `binding: localOperator` in spec.owner of "),
+    "an app of a team": ({"subjectMode": "global"}, (), "write `subjectMode: user`"),
+    "a second account of an app that has one": (
+        {"accounts": None}, ("--account", "no"), "oidc has one account here. For more write `accounts: several`",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", IN_VAIN)
+def test_a_consent_that_would_be_in_vain_is_refused_before_the_link_with_the_line_to_write(
+    person: Person, case: str
+) -> None:
+    change, words, said = IN_VAIN[case]
+    assert 2 == person.type("login", "oidc", *OIDC, "--stdin", stdin="s").code
+    resource = app_files.read_app(person.places, "oidc")
+    spec = {**resource["spec"], **change}
+    if "owner" in change:
+        spec["owner"] = {"identity": resource["spec"]["owner"]["identity"]}
+        del spec["accounts"]
+    if spec["subjectMode"] == "global":
+        spec["owner"] = {
+            "identity": {"global": {"from": "idToken", "template": "oidc:team:{sub}"}},
+            "authorizers": "anyone",
+        }
+        del spec["accounts"]
+    spec = {name: value for name, value in spec.items() if value is not None}
+    person.places.app_file("oidc").write_text(app_files.text_of({**resource, "spec": spec}))
+    done = person.type("login", "oidc", *words)
+    assert (2, True) == (done.code, said in done.err), done
+    assert str(person.places.app_file("oidc")) in done.err
+    assert "/connect/" not in done.err
+
+
 def test_an_issuer_without_https_names_the_file_with_the_weakening(person: Person) -> None:
     person.places.broker_file.unlink()
     issuer = "issuer=http://127.0.0.1:9"
@@ -102,6 +150,38 @@ def test_an_issuer_without_https_names_the_file_with_the_weakening(person: Perso
     assert 2 == done.code
     assert f"weaken: [plainHttpProvider] in spec of {person.places.broker_file}" in done.err
     assert person.places.broker_file.exists()
+
+
+def test_without_a_connection_the_login_is_named_before_any_provider_is_asked(person: Person) -> None:
+    words = ("oidc", *OIDC, "--device", "--stdin")
+    assert 2 == person.type("login", *words, stdin="s").code, "nothing listens there"
+    done = person.type("token", "oidc")
+    assert (75, True) == (done.code, "A login is missing for oidc. Run: oauthbroker login oidc" in done.err), done
+    with (
+        pytest.raises(BrokerError, match=r"A login is missing for oidc\. Run: oauthbroker login oidc"),
+        oauthbroker.local("oidc").client(),
+    ):
+        pass
+
+
+def test_a_parameter_that_an_app_does_not_have_is_named(person: Person) -> None:
+    assert 2 == person.type("login", "oidc", *OIDC, "--stdin", stdin="s").code
+    done = person.type("login", "oidc", "--param", "tenant=x")
+    assert (2, True) == (done.code, "oidc has no parameter tenant. It has issuer." in done.err), done
+
+
+@pytest.mark.parametrize("words", [("login", "oidc"), ("token", "oidc"), ("status",), ("logout", "oidc")])
+async def test_a_key_that_is_gone_is_answered_with_what_to_do(
+    person: Person, idp: IdentityProvider, words: tuple[str, ...]
+) -> None:
+    await person.log_in(idp, *person.has_oidc(idp), "--stdin", stdin=person.secret)
+    [key] = person.keys
+    key.rename(key.with_name("away"))
+    done = await asyncio.to_thread(person.type, *words)
+    key.with_name("away").rename(key)
+    lost = f"move {person.places.store} away, then run `oauthbroker login PROVIDER`"
+    assert (2, True, True) == (done.code, "Put the key file back" in done.err, lost in done.err), done
+    assert str(key) in done.err
 
 
 ENDS = {

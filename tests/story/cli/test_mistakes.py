@@ -180,8 +180,8 @@ def at_store(*names: str) -> Path:
     return Path("store", "data", *names)
 
 
-key("a key file that is gone", lambda desk: desk.key_file.unlink(), "there is no key file", "{key}", "Provide the key file")
-key("a store that was never made", unmade, "there is no store yet", "{key}", "oauthbroker init")
+key("a key file that is gone", lambda desk: desk.key_file.unlink(), "there is no key file", "{key}", "Put the key file back. If it is lost, ")
+key("a store that was never made", unmade, "There is no store yet. Run: ", "{key}", "oauthbroker init")
 key("a key of the wrong length", lambda desk: desk.key_file.write_text("abc"), "not a key file", "{key}", "Provide the key file")
 key("the key of another store", other_key, "wrapped for another key", "{key}", "Provide the key file")
 key("a key file that others may read", lambda desk: desk.key_file.chmod(0o644), "the key file is open to others", "{key}", "Correct its owner and mode")
@@ -388,7 +388,7 @@ def _(at: Stage) -> Done:
     return at.desk.type("store", "export", "x.age", "--recipient", "age1of-no-use")
 
 
-@row("a first start with a folder of its own", "there is no store yet", "key: {key}", "`oauthbroker init --config 'my config'`")
+@row("a first start with a folder of its own", "There is no store yet. Run: ", "key: {key}", "`oauthbroker init --config 'my config'`")
 def _(at: Stage) -> Done:
     at.app()
     Path("config").rename("my config")

@@ -219,3 +219,19 @@ async def test_the_compose_file_moves_the_store_into_the_database(
     assert 0 == done.code, done
     key = (team / "api-key").read_text("ascii").strip()
     assert ("the-secret-of-github", frozenset({"runtime"})) == await served(team / "config", key)
+
+
+@pytest.mark.parametrize("port", [None, 28420])
+def test_the_port_of_the_source_is_kept_and_the_callbacks_are_named(desk: Desk, port: int | None) -> None:
+    broker, used = desk.folder / "config" / "broker.yaml", port or 8420
+    found = yaml.safe_load(broker.read_text("utf-8"))
+    found["spec"] |= {"publicBaseUrl": f"http://127.0.0.1:{used}", "listen": {"host": "127.0.0.1", "port": used}}
+    broker.write_text(yaml.safe_dump(found), "utf-8")
+    desk.write("github", APP)
+    done = desk.type("init", "--server", "team")
+    for file in ("keys/broker.kek", "api-key", ".env"):
+        desk.canaries.excuse(desk.folder / "team" / file)
+    assert f"Its callback, registered at the provider: http://127.0.0.1:{used}/oauth/callback/github" in done.out
+    settings = load(desk.folder / "team" / "config").settings
+    assert (f"http://127.0.0.1:{used}", used) == (settings.public_base_url, settings.listen_port)
+    assert f'"127.0.0.1:{used}:{used}"' in (desk.folder / "team" / "compose.yaml").read_text("utf-8")

@@ -189,6 +189,11 @@ def test_the_commands_end_is_its_own(tmp_path: Path, words: tuple[str, ...], sta
     ("words", "says"),
     [
         (("--env", "A=B"), "--env takes"),
+        (("--env", "LD_PRELOAD"), "LD_PRELOAD is read by the system or the shell itself, and would show the token"),
+        (("--env", "PATH"), "Use another name"),
+        (("--env", "BASH_ENV"), "Use another name"),
+        (("--env", "PYTHONSTARTUP"), "Use another name"),
+        (("--env", "https_proxy"), "Use another name"),
         (("--fd", "2"), "--fd takes"),
         (("--fd", "-1"), "--fd takes"),
         (("--fd", "999999999"), "lower number"),

@@ -17,6 +17,7 @@ from oauthbroker.cli.providers import app
 from oauthbroker.config import load
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
+from oauthbroker.personal.places import Places
 from oauthbroker.providers.own_app import OwnProvider, own_app_yaml
 from oauthbroker.testing import IdentityProvider
 from tests.unit.protocol.kit import RawServer, says
@@ -50,6 +51,15 @@ def test_endpoints_by_hand_make_an_app_that_loads(tmp_path: Path) -> None:
     assert {"from": "userInfo", "template": "acme:user:{data.id}"} == spec["owner"]["identity"]["user"]
     assert (["read"], ["api.acme.example"]) == (spec["scopes"], spec["api"]["hosts"])
     assert "/oauth/callback/acme" in result.stderr
+
+
+def test_an_app_in_a_persons_own_bundle_is_for_their_own_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    Places.of_user().prepare()
+    for out, binding in ((Places.of_user().app_file("acme"), "localOperator"), (tmp_path / "acme.yaml", None)):
+        assert 0 == typed("acme", *BY_HAND, "--scope", "read", "--out", str(out)).exit_code
+        spec = yaml.safe_load(out.read_text("utf-8"))["spec"]
+        assert (binding, "several" if binding else None) == (spec["owner"].get("binding"), spec.get("accounts"))
 
 
 def test_without_userinfo_the_token_answer_names_the_account(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ HOST = "hosts: [api.example.com]}"
         (edited(APP, ("{apiKey}", "{apikey}")), "spec.inject", "{apikey} is no field"),
         (APP + "  environment: {apiKee: METER_KEY}\n", "spec.environment.apiKee", "no field of this app"),
         (APP + "  environment: {apiKey: METER KEY}\n", "spec.environment.apiKey", "not the name of a variable"),
+        (APP + "  environment: {apiKey: LD_PRELOAD}\n", "spec.environment.apiKey", "a variable that the system"),
         (
             edited(APP, ("localOperator", "brokerLogin")) + "  environment: {apiKey: METER_KEY}\n",
             "spec.environment",

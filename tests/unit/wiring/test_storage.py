@@ -73,11 +73,12 @@ def test_a_refusal_names_the_place_of_the_key_and_says_how_to_make_a_first_store
     error = refused(settings, log)
     assert Code.KEY_UNKNOWN is error.code
     assert settings.key_file in error.note
-    assert "oauthbroker init" in error.note
+    assert "There is no store yet. Run: `oauthbroker init`" == error.message()
     init_store(settings, {}, CLOCK)
     Path(settings.key_file).unlink()
     error = refused(settings, log)
-    assert "oauthbroker init" not in error.note, "there is a store, and its key is missing"
+    assert "Put the key file back." in error.message(), "there is a store, and its key is missing"
+    assert f"move {settings.store_root} away" in error.message()
 
 
 def test_a_key_of_another_store_does_not_open_it(settings: Settings, log: Log) -> None:
