@@ -558,12 +558,14 @@ async def test_a_broker_goes_on_when_its_database_is_back(
         first = (await host.connected()).access_token.reveal()
         postgres_server.stop("immediate")
         try:
+            await until(lambda: ("storeUnavailable",) == host.broker.health().problems)  # nobody has asked for a token
             away = await host.ask()
             assert ("error", Code.STORE_UNAVAILABLE, True) == (away.status, away.code, away.retryable)
         finally:
             postgres_server.start()
         await until(partial(is_ready, host))
         assert first == await token(host)
+        await until(lambda: () == host.broker.health().problems)
 
 
 REFUSED = {
