@@ -744,6 +744,32 @@ async def stored(here: Settings, env: dict[str, str], name: str) -> None:
         await vault.secrets.put(name, "client_secret", Secret("s" * 20))
 
 
+async def migrated(_: Settings, env: dict[str, str]) -> None:
+    migrate_store(Secret(env[ENV]))
+
+
+async def made(here: Settings, env: dict[str, str]) -> None:
+    init_store(here, env, SystemClock())
+
+
+async def test_an_owner_gets_its_lost_rights_back_from_a_migration(
+    prepared: postgres.Server, empty: str, tmp_path: Path
+) -> None:
+    prepared.run("create role owner login", empty)
+    prepared.run(f"grant create on database {empty} to owner", empty)
+    here, env = settings(tmp_path), {ENV: prepared.url(empty).reveal().replace("postgres@", "owner@")}
+    try:
+        init_store(here, env, SystemClock())
+        for place in ("schema oauthbroker", "oauthbroker.lease", "oauthbroker.keyring"):
+            prepared.run(f"revoke all on {place} from owner", empty)
+            await refused_for_rights(here, env, "run `grant ")
+            assert [] == migrate_store(Secret(env[ENV]))
+            assert set() == await known(here, env)
+    finally:
+        prepared.run("drop owned by owner", empty)
+        prepared.run("drop role owner", empty)
+
+
 async def known(here: Settings, env: dict[str, str]) -> set[str]:
     async with open_vault(here, env=env) as vault:
         return {name for name, _ in await vault.secrets.names()}
@@ -792,6 +818,18 @@ async def test_a_right_that_is_taken_away_is_named_and_nothing_is_lost(
         prepared.run("revoke update on oauthbroker.queued from reader", DATABASE)
         await refused_for_rights(here, reader, "run `grant update on oauthbroker.queued to reader`")
         assert {"before"} == await known(here, env)
+        prepared.run("grant update on oauthbroker.queued to reader", DATABASE)
+        assert [] == migrate_store(Secret(reader[ENV])), "nothing to do needs no right of the owner"
+        rights_of_all = [*(f"oauthbroker.{table}" for table in rights.TABLES), "schema oauthbroker"]
+        for place in [*rights_of_all, *(f"sequence oauthbroker.{each}" for each in rights.SEQUENCES)]:
+            prepared.run(f"revoke all on {place} from reader", DATABASE)
+            for command in (known, migrated, made):
+                given = [right for name, right in zip(rights.NEEDED["tables"], rights.NEEDED["rights"], strict=True) if name == place]
+                with pytest.raises(BrokerError) as refused:
+                    await command(here, reader)
+                said = f"as the owner of the tables, run `grant {', '.join(given or ['usage'])} on {place} to reader`"
+                assert said in refused.value.note, (command.__name__, refused.value.note)
+            prepared.run(f"grant all on {place} to reader", DATABASE)
     finally:
         prepared.run("drop owned by reader", DATABASE)
         prepared.run("drop role reader", DATABASE)
@@ -799,7 +837,11 @@ async def test_a_right_that_is_taken_away_is_named_and_nothing_is_lost(
 
 @pytest.mark.parametrize("degraded_seconds", [0.0, 30.0])
 @pytest.mark.parametrize(
-    "right", ["insert on oauthbroker.entry", "update on oauthbroker.lease", "usage on sequence oauthbroker.version"]
+    "right",
+    [
+        "insert on oauthbroker.entry", "update on oauthbroker.lease", "usage on sequence oauthbroker.version",
+        "usage on schema oauthbroker", "select on oauthbroker.keyring",
+    ],  # fmt: skip
 )
 async def test_a_right_that_is_taken_from_a_broker_at_work_is_named_and_it_gets_no_work_until_it_is_back(
     prepared: postgres.Server,

@@ -121,7 +121,7 @@ def _(at: Stage) -> Done:
     return at.desk.type("init")
 
 
-@row("a role without rights", "storeUnavailable", "the database user lacks a right", "run `oauthbroker init` as the owner of the database, or grant it", f"env:{DATABASE}")
+@row("a role without rights", "storeUnavailable", "the database user lacks a right", "run the command with the URL of their owner, or of the owner of the database", f"env:{DATABASE}")
 def _(at: Stage) -> Done:
     for statement in ("create role bare login", "create database bare"):
         at.postgres.run(statement)
