@@ -176,12 +176,11 @@ class TakesNothing(Away):
 
 @pytest.mark.parametrize("kind", [Away, TakesNothing])
 async def test_health_and_its_gauge_say_that_the_store_is_away_though_nobody_asks_for_tokens(
-    identity_provider: IdentityProvider, kind: type[Away]
+    identity_provider: IdentityProvider, test_clock: TestClock, kind: type[Away]
 ) -> None:
-    clock = SystemClock()
-    store = kind(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+    store = kind(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
     settings = dataclasses.replace(public(BASE), admin_loopback=True, limits=Limits(sweep_seconds=0.02))
-    async with running(identity_provider, [], clock=clock, store=store, settings=settings) as harness:
+    async with running(identity_provider, [], clock=test_clock, store=store, settings=settings) as harness:
         problem = (Gauge.HEALTH_PROBLEMS, (("code", "storeUnavailable"),))
         assert problem not in samples(await get(harness, client="127.0.0.1"))
         store.away = True

@@ -678,6 +678,7 @@ def test_the_commands_and_a_broker_work_on_a_database(
     text = BROKER.format(base=desk.base, port=desk.port)
     desk.write("broker", text.replace("{root: ../store}", f"{{root: ../store, url: {{valueFrom: {{env: {ENV}}}}}}}"))
     secret = desk.serve_app_of(identity_provider)
+    assert f"Done: the tables are at version {max(_migrations())}." == desk.type("store", "migrate").out.strip()
     assert "table oauthbroker.keyring" in desk.type("init").out
     canaries.add(desk.key_file.read_text("ascii").strip(), "key")
     assert "Nothing to do." == desk.type("store", "migrate").out.strip()
@@ -695,7 +696,8 @@ def test_the_commands_and_a_broker_work_on_a_database(
     (tmp_path / "store" / "data").chmod(0o700)
     with monkeypatch.context() as without:
         without.setenv(ENV, "postgresql://nobody-here@/x?host=/nowhere")
-        assert ["keys"] == failures(desk)
+        assert ["database"] == failures(desk)
+        assert "Left out, because the database cannot be asked: keys, age" in desk.type("doctor", "--offline").out
         desk.key_file.rename(tmp_path / "kek")
         assert ["keys", "database"] == failures(desk)
     (tmp_path / "kek").rename(desk.key_file)
@@ -824,7 +826,11 @@ async def test_a_right_that_is_taken_away_is_named_and_nothing_is_lost(
         for place in [*rights_of_all, *(f"sequence oauthbroker.{each}" for each in rights.SEQUENCES)]:
             prepared.run(f"revoke all on {place} from reader", DATABASE)
             for command in (known, migrated, made):
-                given = [right for name, right in zip(rights.NEEDED["tables"], rights.NEEDED["rights"], strict=True) if name == place]
+                given = [
+                    right
+                    for name, right in zip(rights.NEEDED["tables"], rights.NEEDED["rights"], strict=True)
+                    if name == place
+                ]
                 with pytest.raises(BrokerError) as refused:
                     await command(here, reader)
                 said = f"as the owner of the tables, run `grant {', '.join(given or ['usage'])} on {place} to reader`"
@@ -839,9 +845,12 @@ async def test_a_right_that_is_taken_away_is_named_and_nothing_is_lost(
 @pytest.mark.parametrize(
     "right",
     [
-        "insert on oauthbroker.entry", "update on oauthbroker.lease", "usage on sequence oauthbroker.version",
-        "usage on schema oauthbroker", "select on oauthbroker.keyring",
-    ],  # fmt: skip
+        "insert on oauthbroker.entry",
+        "update on oauthbroker.lease",
+        "usage on sequence oauthbroker.version",
+        "usage on schema oauthbroker",
+        "select on oauthbroker.keyring",
+    ],
 )
 async def test_a_right_that_is_taken_from_a_broker_at_work_is_named_and_it_gets_no_work_until_it_is_back(
     prepared: postgres.Server,

@@ -23,8 +23,8 @@ TABLES: Final = {
 SEQUENCES: Final = ("version", "place")
 READ_ONLY: Final = "the database is read-only, perhaps a standby: name the primary"
 NO_RIGHT: Final = (
-    "the database user lacks a right that is not one on the broker's tables: run the command with the URL of their owner, "
-    "or of the owner of the database"
+    "the database user lacks a right that is not one on the broker's tables: run the command with the URL of their "
+    "owner, or of the owner of the database"
 )
 MISSING: Final = """
 with seen as (select from pg_namespace where nspname = 'oauthbroker' and has_schema_privilege(oid, 'usage'))

@@ -374,6 +374,13 @@ def _(at: Stage) -> Done:
     return at.desk.type("flow", "run", "nothing")
 
 
+@row("a file of recipients in place of an identity", "has recipients, and no identity in it", "age-keygen -o FILE")
+def _(at: Stage) -> Done:
+    (at.desk.folder / "recipient").write_text("age1" + "q" * 58 + "\n")
+    (at.desk.folder / "recipient").chmod(0o600)
+    return at.desk.type("store", "import", "a.age", "--identity", str(at.desk.folder / "recipient"))
+
+
 @row("an identity that is none", "not of the form AGE-SECRET-KEY-1...", "A line of", "age-keygen")
 def _(at: Stage) -> Done:
     at.ready()
