@@ -16,18 +16,8 @@ from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.folder import slots_with_lines
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.cli.doctor.config_findings import keyless, misplaced, of_problem, of_proxies, unverified
-from oauthbroker.cli.doctor.place import (
-    MOST_NAMED,
-    Step,
-    data_of,
-    database_away,
-    disk,
-    guarded,
-    is_there,
-    locks,
-    permissions,
-    plugins,
-)
+from oauthbroker.cli.doctor.database import database_away
+from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, is_there, locks, permissions, plugins
 from oauthbroker.cli.doctor.values_outside import values_outside
 from oauthbroker.cli.named_config import naming_config
 from oauthbroker.cli.output.options import CONFIG
@@ -177,11 +167,9 @@ class Doctor:
         try:
             self.keyring = unlocked(settings, self.env, self.log)
         except BrokerError as refused:
-            away = await database_away(settings, self.env)
-            if not away:
-                raise
-            is_other = refused.code is not Code.STORE_UNAVAILABLE
-            return [*([Finding("keys", "failure", str(refused))] if is_other else []), *away]
+            if away := await database_away(refused, settings, self.env):
+                return away
+            raise
         old = self.keyring.old_seeds
         found = findings.of_old_seeds(len(old), to_reseal=sum(not seed.resealed for seed in old))
         where = key_origin(settings, self.env)

@@ -7,7 +7,7 @@ import asyncio
 import errno
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,17 +20,12 @@ from oauthbroker.core.sentences import sentence
 from oauthbroker.diagnostics.findings import Check, Finding
 from oauthbroker.model.settings import Settings
 from oauthbroker.store.file.place_checks import NETWORK, StoreProblem, file_system, locks_exclude, problems, space_at
-from oauthbroker.wiring import check_database
 
 Step = Callable[[], Awaitable[list[Finding]]]
 MOST_NAMED = 10
 MEBIBYTE = 1024 * 1024
 LITTLE, TOO_LITTLE = 200 * MEBIBYTE, 20 * MEBIBYTE
 FEW_FILES, TOO_FEW_FILES = 10_000, 500
-_LEFT_OUT = (
-    "Left out, because the database cannot be asked: keys, age, audit, apiKeys, work, grants, forecast and the secrets "
-    "of the store."
-)
 
 
 def data_of(root: str) -> Path:
@@ -106,17 +101,6 @@ async def plugins(settings: Settings) -> list[Finding]:
         return [Finding("plugins", "ok", f"Not asked: no broker answers on port {settings.listen_port}.")]
     found = [Finding("plugins", "failure", text, hint=hint, about=code) for code, text, hint in findings_in(answered)]
     return found or [Finding("plugins", "ok", f"No finding of {', '.join(settings.plugins)}.")]
-
-
-async def database_away(settings: Settings, env: Mapping[str, str]) -> list[Finding]:
-    """Report a database that cannot be asked, and the checks that are left out with it; nothing of one that can."""
-
-    async def reach() -> list[Finding]:
-        check_database(settings, env)
-        return []
-
-    away = await guarded("database", reach)
-    return [*away, Finding("database", "warning", _LEFT_OUT)] if away else []
 
 
 async def guarded(check: Check, step: Step) -> list[Finding]:
