@@ -290,7 +290,7 @@ async def test_looking_changes_nothing(full: Harness) -> None:
     assert before == await bodies(full)
 
 
-async def test_what_was_looked_at_is_erased_without_reading_the_grants_of_others(
+async def test_found_records_are_erased_without_reading_the_grants_of_others(
     full: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = await full.broker.erasure.find_records(BOB)

@@ -175,7 +175,7 @@ class TakesNothing(Away):
 
 
 @pytest.mark.parametrize("kind", [Away, TakesNothing])
-async def test_health_and_its_gauge_say_that_the_store_is_away_though_nobody_asks_for_tokens(
+async def test_health_and_its_gauge_say_that_the_store_is_away_without_a_token_call(
     identity_provider: IdentityProvider, test_clock: TestClock, kind: type[Away]
 ) -> None:
     store = kind(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)

@@ -558,7 +558,7 @@ async def test_a_broker_goes_on_when_its_database_is_back(
         first = (await host.connected()).access_token.reveal()
         postgres_server.stop("immediate")
         try:
-            await until(lambda: ("storeUnavailable",) == host.broker.health().problems)  # nobody has asked for a token
+            await until(lambda: ("storeUnavailable",) == host.broker.health().problems)  # without a token call
             away = await host.ask()
             assert ("error", Code.STORE_UNAVAILABLE, True) == (away.status, away.code, away.retryable)
         finally:

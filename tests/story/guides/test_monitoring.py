@@ -57,7 +57,7 @@ def test_a_series_whose_increase_an_alert_asks_for_is_there_before_its_first_err
             assert f"{series[0]} unless {series[0]} offset {series[1]}" in rule["expr"]
 
 
-def test_an_outage_of_the_store_is_an_alert_though_nobody_asks_for_tokens() -> None:
+def test_an_outage_of_the_store_is_an_alert_without_a_token_call() -> None:
     (away,) = [rule for rule in RULES if rule["alert"] == "StoreAway"]
     assert 'oauthbroker_health_problems{code="storeUnavailable"}' in away["expr"]
 

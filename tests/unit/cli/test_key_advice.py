@@ -27,7 +27,7 @@ def test_processes_that_are_behind_are_counted_while_the_new_seed_waits_for_them
     assert advice == _advice({"processesBehind": behind, "seeds": [{"state": state, "records": 0}]})
 
 
-def test_a_rotation_that_waits_for_nobody_says_that_it_is_begun(
+def test_a_rotation_without_a_wait_says_that_it_is_begun(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(keys, "_run", lambda *_: False)
