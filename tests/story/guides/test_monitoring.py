@@ -52,7 +52,7 @@ def test_a_series_whose_increase_an_alert_asks_for_is_there_before_its_first_err
     born = {(metric.value, dict(zip(metric.labels, labels, strict=True))["code"]) for metric, labels in FROM_THE_START}
     named = {pair for rule in RULES for pair in re.findall(r'increase\((\w+)\{code="(\w+)"', rule["expr"])}
     assert born == named
-    for rule in RULES:  # of a label with values that nobody can list: the rule itself looks for new series
+    for rule in RULES:  # labels without a fixed list: the rule itself looks for new series
         for series in re.findall(r"increase\((\w+\{(?!code=)[^}]*\})\[(\w+)\]", rule["expr"]):
             assert f"{series[0]} unless {series[0]} offset {series[1]}" in rule["expr"]
 
