@@ -66,7 +66,12 @@ def rotate_command(wait: Wait = 90, as_json: AsJson = False, config: ConfigPath 
     It seals as soon as every running broker can open it. Then the brokers seal the other records anew in the
     background. Running this again goes on with an interrupted rotation.
     """
-    if not _run(config, lambda keys: keys.rotate(wait=wait)):
+    done = _run(config, lambda keys: keys.rotate(wait=wait))
+    if not done and not wait:
+        begun = "Begun: running processes open the new seed within seconds. Run this again to finish."
+        say(runnable(begun), {"rotated": False}, as_json=as_json)
+        raise typer.Exit(1)
+    if not done:
         raise Refused(
             "A running process has not opened the new seed, so it seals nothing yet. `oauthbroker keys "
             "status` counts such processes. Check that each broker's key opens the keyring, then run this again."

@@ -25,7 +25,7 @@ def naming_config(refused: ConfigInvalidError, arguments: Sequence[str]) -> Conf
         return refused
     hint = f"pass --config {own.config} for your own connections, or the folder with the YAML files"
     if not own.names():
-        hint = f"{BEGIN}. For a server, pass --config with its folder; `oauthbroker init` makes one"
+        hint = f"{BEGIN}. For a server, pass --config with its folder; `oauthbroker init --server NAME` makes one"
     found = [replace(it, hint=hint) if it.file == str(CONFIG) else it for it in refused.problems]
     named = ConfigInvalidError(found)
     return with_config(named, own.config) if own.names() else named

@@ -207,7 +207,7 @@ def migrate_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> Non
         if url is None:
             raise Refused("The store is in files. Only a store in PostgreSQL has migrations: write spec.store.url.")
         done = migrate_store(url)
-    message = f"Done: {', '.join(map(str, done))}." if done else "Nothing to do."
+    message = f"Done: the tables are at version {max(done)}." if done else "Nothing to do."
     say(message, {"migrations": done}, as_json=as_json)
 
 

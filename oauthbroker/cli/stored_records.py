@@ -73,10 +73,11 @@ def by_id(found: Iterable[tuple[str, T]], typed: str, prefixes: Sequence[str], w
 
     `found` are records with their ids; `prefixes` may be left out of an id. `command` lists the records.
     """
-    start = id_start(typed, prefixes)
+    start = bare_id(typed, prefixes)
     chosen = [record for name, record in found if bare_id(name, prefixes).startswith(start)]
     if not chosen:
         raise Refused(f"There is no {what} {shown(typed)}. `oauthbroker {command}` shows what there is.")
+    id_start(typed, prefixes)
     if len(chosen) > 1:
         raise Refused(f"That is the beginning of several {what}s' ids. Type more of it.")
     return chosen[0]

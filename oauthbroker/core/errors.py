@@ -177,12 +177,13 @@ class BrokerError(Exception):
         """Return the sentence for a person or a model."""
         if self.sentence:
             return self.sentence
-        pattern = (
-            SENTENCES.get(locale, SENTENCES["en"])["hints"][self.hint] if self.hint else self.code.sentence(locale)
-        )
+        hint = self.hint or ("storeBroken" if self.lasting and self.code is Code.STORE_UNAVAILABLE else "")
+        pattern = SENTENCES.get(locale, SENTENCES["en"])["hints"][hint] if hint else self.code.sentence(locale)
         return pattern.format(**{"mode": "?", "fact": "?", **self.words})
 
     def __str__(self) -> str:
+        if self.lasting and self.note:  # the cause first: it has to be mended
+            return f"{self.code.value}: {self.note}. {self.message()}"
         return f"{self.code.value}: {self.message()}" + (f" ({self.note})" if self.note else "")
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.errors import Code
 from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.observability.repeats import StoreOutage
 from oauthbroker.plugins.running_plugin import PluginFinding
 from oauthbroker.refresh.retry_store import RetryStore
 
@@ -43,13 +44,14 @@ class HealthCheck:
     """Find the problems of a broker: with its configuration, its store, its audit log, its plug-ins."""
 
     config: CurrentConfig
+    outage: StoreOutage
     retry_store: RetryStore
     audit: AuditWriter
     plugins: PluginsCheck
 
     def now(self) -> Health:
-        unstored = Code.STORE_UNAVAILABLE if self.retry_store.unstored else None
-        codes = (self.config.failure, unstored, self.audit.failure)
+        store = Code.STORE_UNAVAILABLE if self.retry_store.unstored or self.outage.lasts else None
+        codes = (self.config.failure, store, self.audit.failure)
         findings = self.plugins()
         ours = (code.value for code in codes if code is not None)
         return Health((*ours, *findings), findings)

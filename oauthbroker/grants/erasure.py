@@ -69,15 +69,18 @@ class Erasure:
         found.of_plugins = await self.plugins.erase(subject, dry_run=True)
         return found
 
-    async def erase(self, subject: str, *, patience: float = 0, progress: Progress = unseen) -> Erased:
+    async def erase(
+        self, subject: str, *, patience: float = 0, progress: Progress = unseen, seen: FoundRecords | None = None
+    ) -> Erased:
         """Revoke the subject's grants, and remove its records once every provider knows.
 
-        A busy provider is waited for up to `patience` seconds. Idempotent: what one run leaves, the next one removes.
+        `seen` is what `find_records` has found a moment ago: then no other person's grants are read. A busy provider is
+        waited for up to `patience` seconds. Idempotent: what one run leaves, the next one removes.
         Raises the store code of a grant that could not be revoked here.
         """
         one_at_a_time = self._running.setdefault(subject, asyncio.Lock())
         async with one_at_a_time:
-            seen = await self._begun(subject, progress)
+            seen = await (self._begun(subject, progress) if seen is None else self._found_again(seen))
             await self._stop(seen)
             seen.of_plugins = await self.plugins.erase(subject, dry_run=False)
         figures = await self.revocations.revoke_grants([it.key for it in seen.grants], patience=patience)
@@ -125,14 +128,25 @@ class Erasure:
     async def _again(self, seen: FoundRecords) -> FoundRecords:
         """Stop what began while providers were waited for, and find the others. Read the grants that were seen again,
         after the sessions that bring new ones, and find these by their tag."""
-        now = FoundRecords(subject=seen.subject, named_in=seen.named_in, uses=seen.uses)
-        await self._add_requests(now)
+        now = await self._found_again(seen)
         await self._stop(now)
         left = await self.plugins.erase(seen.subject, dry_run=False)  # also of what began meanwhile
         now.of_plugins = SubjectRecords(records=max(seen.of_plugins.records, left.records), ending=left.ending)
         now.turns = sorted({*seen.turns, *now.turns})
         sessions = [await readable(self.repository.session(versioned.record.locator)) for versioned in now.sessions]
         now.sessions = [versioned for versioned in sessions if versioned is not None]
+        now.grants = await self._grants_again(seen)
+        await self._add_the_rest(now)
+        return now
+
+    async def _found_again(self, seen: FoundRecords) -> FoundRecords:
+        """Find again what may bring others about, by the subject's tag."""
+        now = FoundRecords(subject=seen.subject, named_in=seen.named_in, uses=seen.uses)
+        await self._add_requests(now)
+        now.grants = await self._grants_again(seen)
+        return now
+
+    async def _grants_again(self, seen: FoundRecords) -> list[Grant]:
         tagged = self.repository.grants_with(seen.subject)
         there = {
             versioned.record.key: versioned.record
@@ -142,9 +156,7 @@ class Erasure:
         for key in {grant.key for grant in seen.grants} - there.keys():
             if (versioned := await readable(self.repository.grant(key))) is not None:
                 there[key] = versioned.record
-        now.grants = list(there.values())
-        await self._add_the_rest(now)
-        return now
+        return list(there.values())
 
     async def _add_the_rest(self, found: FoundRecords) -> None:
         """Find the events, browser sessions and values of plug-ins. Revocations send events: they are looked for after

@@ -15,6 +15,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Self
 
+from oauthbroker.core.errors import Code
+
 MOST_SERIES = 20_000  # of one process; a thousand apps with a dozen codes each, and then some
 NO_ANSWER = "none"
 OTHER = "other"  # stands for every label once there are too many
@@ -70,6 +72,13 @@ class Metric(Name):
         "status",
     )
     HTTP_REQUESTS = "oauthbroker_http_requests_total", "Requests to this server.", "route", "method", "status"
+
+
+FROM_THE_START = (
+    (Metric.TOKEN_ERRORS, (Code.STORE_UNAVAILABLE.value,)),
+    (Metric.REFRESH_FAILURES, (Code.APP_MISCONFIGURED.value,)),
+)
+"""The series of codes that alerts name. One that began at its first error would show no increase."""
 
 
 class Timing(Name):

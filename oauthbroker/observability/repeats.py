@@ -40,6 +40,11 @@ class StoreOutage:
         self._failing = set[str]()
         self._since = self._over = clock.monotonic()
 
+    @property
+    def lasts(self) -> bool:
+        """Whether a pass has found the store away, and none of those that did has worked since."""
+        return bool(self._failing)
+
     def failed(self, task: str, error: BrokerError, began: float) -> None:
         """Note a pass that failed. One that began before the store was back says nothing of the store now."""
         if error.code is not Code.STORE_UNAVAILABLE or began < self._over:

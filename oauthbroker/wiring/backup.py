@@ -18,7 +18,7 @@ from oauthbroker.repository.repository import KINDS
 from oauthbroker.repository.store_age import age_in
 from oauthbroker.store.file.seen_file import read_seen, write_seen
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.store.migration.archive import ArchiveReader, Export, Import
+from oauthbroker.store.migration.archive import ArchiveReader, Export, Import, KeysChangedError
 from oauthbroker.store.migration.copying import CopiedKind
 from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 from oauthbroker.store.posix.system_calls import Fs, at_border
@@ -26,6 +26,8 @@ from oauthbroker.wiring.key_sources import key_providers
 from oauthbroker.wiring.migration import opened_ring, raw_store
 from oauthbroker.wiring.storage import audit_file, data_of
 from oauthbroker.wiring.store_place import word_of
+
+EXPORTS = 5  # one rotation changes the keyring up to three times
 
 
 def export_store(
@@ -44,12 +46,22 @@ def export_store(
     from oauthbroker.store.migration import age
 
     to = age.recipients(recipients)
-    with closing(raw_store(word_of(settings), env)) as store:
-        document = store.keyring()
-        ring = Keyring.opened(document, *key_providers(settings, env, log))
-        export = Export(store=store, document=document or b"", ring=ring, known=KINDS, clock=clock, progress=progress)
-        age.encrypt(path, export.lines(), to)
-        return export.kinds, export.damaged
+    left = EXPORTS
+    while True:
+        left -= 1
+        with closing(raw_store(word_of(settings), env)) as store:
+            document = store.keyring()
+            ring = Keyring.opened(document, *key_providers(settings, env, log))
+            export = Export(
+                store=store, document=document or b"", ring=ring, known=KINDS, clock=clock, progress=progress
+            )
+            try:
+                age.encrypt(path, export.lines(), to)
+            except KeysChangedError:
+                if not left:
+                    raise
+            else:
+                return export.kinds, export.damaged
 
 
 def import_store(

@@ -21,6 +21,7 @@ from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
+from oauthbroker.observability.repeats import StoreOutage
 from oauthbroker.observability.shared_metrics import MetricsFolder
 from oauthbroker.observability.transcript_scrubber import Scrubber
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls
@@ -76,6 +77,10 @@ class Foundation:
     @cached_property
     def metrics(self) -> Metrics:
         return Metrics()
+
+    @cached_property
+    def outage(self) -> StoreOutage:
+        return StoreOutage(self.clock, self.log)
 
     @cached_property
     def scrubber(self) -> Scrubber:

@@ -190,7 +190,11 @@ class Parts(CallParts):
     @cached_property
     def health_check(self) -> HealthCheck:
         return HealthCheck(
-            config=self.config, retry_store=self.retry_store, audit=self.audit, plugins=self.plugins.findings
+            config=self.config,
+            outage=self.outage,
+            retry_store=self.retry_store,
+            audit=self.audit,
+            plugins=self.plugins.findings,
         )
 
     @cached_property

@@ -14,7 +14,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.events.port import QueueFull
 from oauthbroker.model.bundle import Bundle
 from oauthbroker.observability.held_locks import HeldLocks
-from oauthbroker.observability.repeats import Repeats, StoreOutage
+from oauthbroker.observability.repeats import Repeats
 from oauthbroker.plugin_services.plugin_state import PluginState
 from oauthbroker.repository.store_age import StoreAge
 from oauthbroker.store.keys.rotation import KeyRotation
@@ -49,7 +49,6 @@ class Running:
             audit, clock, figures, metrics = parts.audit, parts.clock, parts.key_figures, parts.metrics
             self._keys = StoreKeys(rotation=rotation, audit=audit, clock=clock, figures=figures, metrics=metrics)
         self._held_locks, self._repeats = HeldLocks(parts.clock, parts.log), Repeats(parts.clock)
-        self._outage = StoreOutage(parts.clock, parts.log)
         self.tasks = list[asyncio.Task[None]]()
         self._web = DeferredWeb(parts)
         self.broker = Broker(
@@ -165,7 +164,7 @@ class Running:
         try:
             await work()
             self._held_locks.worked(task)
-            self._outage.worked(task)
+            self.parts.outage.worked(task)
         except BrokerError as error:
             if self._held_locks.met(task, error):
                 return False
@@ -179,7 +178,7 @@ class Running:
         """Log a fault at most once a minute. An outage of the store is one fault of all tasks."""
         is_outage = error.code is Code.STORE_UNAVAILABLE and not isinstance(error, QueueFull)
         if is_outage:
-            self._outage.failed(task, error, began)
+            self.parts.outage.failed(task, error, began)
         if self._repeats.is_new("" if is_outage else task, error.code.value, error.note):
             self.parts.log.error("tending failed", task=task, code=error.code.value, note=error.note)
 
@@ -216,6 +215,7 @@ class Running:
             self._repeat(0, soon, ahead),
             self._repeat(0, seconds, {"notices of ends": parts.expiring.run_pass}),
             self._repeat(seconds, seconds, {"markers": refresh.repair}),
+            self._repeat(seconds, seconds, {"store": parts.repository.probe}),
             self._repeat(UPKEEP_SECONDS, UPKEEP_SECONDS, {"checkpoint of the audit log": parts.audit.keep_checkpoint}),
         ]
         if self._keys is not None:

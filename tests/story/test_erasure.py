@@ -21,7 +21,7 @@ from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.plugin_services.plugin_state import PluginState
 from oauthbroker.records import AgentEvent, Retired
-from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.revocation.bulk import BulkRevocation, RevocationFigures
 from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.memory import MemoryStore
@@ -288,6 +288,23 @@ async def test_looking_changes_nothing(full: Harness) -> None:
     found = await full.broker.erasure.find_records(BOB)
     assert not found.empty
     assert before == await bodies(full)
+
+
+async def test_found_records_are_erased_without_reading_the_grants_of_others(
+    full: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = await full.broker.erasure.find_records(BOB)
+    assert found.grants
+
+    def reads(_: Repository) -> AsyncIterator[Any]:
+        raise AssertionError("the whole store is read again")
+
+    monkeypatch.setattr(Repository, "grants", reads)
+    erased = await full.broker.erasure.erase(BOB, seen=found)
+    assert erased.done
+    monkeypatch.undo()
+    left = await full.broker.erasure.find_records(BOB)
+    assert ([], [], []) == (left.grants, left.sessions, left.uses)
 
 
 @pytest.mark.parametrize("subject", ["", "x" * 1025, "\ud800"])

@@ -20,14 +20,15 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Limits, Role, Settings
-from oauthbroker.observability.metrics import Gauge, Metric, Timing
+from oauthbroker.observability.metrics import FROM_THE_START, Gauge, Metric, Timing
 from oauthbroker.observability.shared_metrics import MetricsFolder
 from oauthbroker.repository.repository import KINDS, LEASES
-from oauthbroker.store.format.port import Entry, Key
+from oauthbroker.store.format.port import Entry, Key, Reservation
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.queues import until_queued
 from tests.kit.running_broker import ALICE, BASE, BOB, Harness, UnwellStore, public, running, turn
+from tests.kit.waiting import until
 from tests.kit.warm_python import WARM
 from tests.story.signed_in import PROXY_HEADERS
 from tests.unit.web.kit import Answer, ask
@@ -157,6 +158,40 @@ async def test_while_the_store_is_away_a_key_that_has_read_within_an_hour_still_
         assert 200 == (await get(harness, bearer=known)).status
 
 
+class TakesNothing(Away):
+    """A shared store that can be read and, while it is `away`, takes nothing: a right is missing, or a disk is full."""
+
+    def unchanged(self, entry: Entry) -> bool:
+        return MemoryStore.unchanged(self, entry)
+
+    def _answer(self) -> None:
+        return
+
+    @asynccontextmanager
+    async def reserve(self, key: Key, size: int, *, now: bool = True) -> AsyncIterator[Reservation]:
+        super()._answer()
+        async with super().reserve(key, size, now=now) as reservation:
+            yield reservation
+
+
+@pytest.mark.parametrize("kind", [Away, TakesNothing])
+async def test_health_and_its_gauge_say_that_the_store_is_away_without_a_token_call(
+    identity_provider: IdentityProvider, test_clock: TestClock, kind: type[Away]
+) -> None:
+    store = kind(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
+    settings = dataclasses.replace(public(BASE), admin_loopback=True, limits=Limits(sweep_seconds=0.02))
+    async with running(identity_provider, [], clock=test_clock, store=store, settings=settings) as harness:
+        problem = (Gauge.HEALTH_PROBLEMS, (("code", "storeUnavailable"),))
+        assert problem not in samples(await get(harness, client="127.0.0.1"))
+        store.away = True
+        await until(lambda: harness.broker.health().problems)
+        assert {"status": "red", "problems": ["storeUnavailable"]} == (await get(harness, "/healthz")).json
+        assert 1 == samples(await get(harness, client="127.0.0.1"))[problem]
+        store.away = False
+        await until(lambda: not harness.broker.health().problems)
+        assert problem not in samples(await get(harness, client="127.0.0.1"))
+
+
 async def test_a_key_that_reads_too_often_is_refused_while_the_store_is_away_too(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
@@ -220,6 +255,8 @@ async def test_a_series_of_an_app_is_there_before_anything_happened(harness: Har
     for app in ("mail", "files", "team"):
         for name in ("oauthbroker_tokens_ready_total", "oauthbroker_refreshes_unstored_total", Gauge.CIRCUITS_OPEN):
             assert 0 == said[name, (("app", app),)]
+    for metric, labels in FROM_THE_START:
+        assert 0 == said[metric.value, tuple(zip(metric.labels, labels, strict=True))]
 
 
 async def test_a_provider_that_is_down_opens_a_circuit(harness: Harness, test_clock: TestClock) -> None:

@@ -558,12 +558,14 @@ async def test_a_broker_goes_on_when_its_database_is_back(
         first = (await host.connected()).access_token.reveal()
         postgres_server.stop("immediate")
         try:
+            await until(lambda: ("storeUnavailable",) == host.broker.health().problems)  # without a token call
             away = await host.ask()
             assert ("error", Code.STORE_UNAVAILABLE, True) == (away.status, away.code, away.retryable)
         finally:
             postgres_server.start()
         await until(partial(is_ready, host))
         assert first == await token(host)
+        await until(lambda: () == host.broker.health().problems)
 
 
 REFUSED = {
@@ -676,6 +678,7 @@ def test_the_commands_and_a_broker_work_on_a_database(
     text = BROKER.format(base=desk.base, port=desk.port)
     desk.write("broker", text.replace("{root: ../store}", f"{{root: ../store, url: {{valueFrom: {{env: {ENV}}}}}}}"))
     secret = desk.serve_app_of(identity_provider)
+    assert f"Done: the tables are at version {max(_migrations())}." == desk.type("store", "migrate").out.strip()
     assert "table oauthbroker.keyring" in desk.type("init").out
     canaries.add(desk.key_file.read_text("ascii").strip(), "key")
     assert "Nothing to do." == desk.type("store", "migrate").out.strip()
@@ -693,7 +696,8 @@ def test_the_commands_and_a_broker_work_on_a_database(
     (tmp_path / "store" / "data").chmod(0o700)
     with monkeypatch.context() as without:
         without.setenv(ENV, "postgresql://nobody-here@/x?host=/nowhere")
-        assert ["keys"] == failures(desk)
+        assert ["database"] == failures(desk)
+        assert "Left out, because the database cannot be asked: keys, age" in desk.type("doctor", "--offline").out
         desk.key_file.rename(tmp_path / "kek")
         assert ["keys", "database"] == failures(desk)
     (tmp_path / "kek").rename(desk.key_file)
@@ -740,6 +744,32 @@ async def test_the_start_and_the_doctor_warn_of_a_standby_that_is_not_synchronou
 async def stored(here: Settings, env: dict[str, str], name: str) -> None:
     async with open_vault(here, env=env) as vault:
         await vault.secrets.put(name, "client_secret", Secret("s" * 20))
+
+
+async def migrated(_: Settings, env: dict[str, str]) -> None:
+    migrate_store(Secret(env[ENV]))
+
+
+async def made(here: Settings, env: dict[str, str]) -> None:
+    init_store(here, env, SystemClock())
+
+
+async def test_an_owner_gets_its_lost_rights_back_from_a_migration(
+    prepared: postgres.Server, empty: str, tmp_path: Path
+) -> None:
+    prepared.run("create role owner login", empty)
+    prepared.run(f"grant create on database {empty} to owner", empty)
+    here, env = settings(tmp_path), {ENV: prepared.url(empty).reveal().replace("postgres@", "owner@")}
+    try:
+        init_store(here, env, SystemClock())
+        for place in ("schema oauthbroker", "oauthbroker.lease", "oauthbroker.keyring"):
+            prepared.run(f"revoke all on {place} from owner", empty)
+            await refused_for_rights(here, env, "run `grant ")
+            assert [] == migrate_store(Secret(env[ENV]))
+            assert set() == await known(here, env)
+    finally:
+        prepared.run("drop owned by owner", empty)
+        prepared.run("drop role owner", empty)
 
 
 async def known(here: Settings, env: dict[str, str]) -> set[str]:
@@ -790,6 +820,22 @@ async def test_a_right_that_is_taken_away_is_named_and_nothing_is_lost(
         prepared.run("revoke update on oauthbroker.queued from reader", DATABASE)
         await refused_for_rights(here, reader, "run `grant update on oauthbroker.queued to reader`")
         assert {"before"} == await known(here, env)
+        prepared.run("grant update on oauthbroker.queued to reader", DATABASE)
+        assert [] == migrate_store(Secret(reader[ENV])), "nothing to do needs no right of the owner"
+        rights_of_all = [*(f"oauthbroker.{table}" for table in rights.TABLES), "schema oauthbroker"]
+        for place in [*rights_of_all, *(f"sequence oauthbroker.{each}" for each in rights.SEQUENCES)]:
+            prepared.run(f"revoke all on {place} from reader", DATABASE)
+            for command in (known, migrated, made):
+                given = [
+                    right
+                    for name, right in zip(rights.NEEDED["tables"], rights.NEEDED["rights"], strict=True)
+                    if name == place
+                ]
+                with pytest.raises(BrokerError) as refused:
+                    await command(here, reader)
+                said = f"as the owner of the tables, run `grant {', '.join(given or ['usage'])} on {place} to reader`"
+                assert said in refused.value.note, (command.__name__, refused.value.note)
+            prepared.run(f"grant all on {place} to reader", DATABASE)
     finally:
         prepared.run("drop owned by reader", DATABASE)
         prepared.run("drop role reader", DATABASE)
@@ -797,7 +843,14 @@ async def test_a_right_that_is_taken_away_is_named_and_nothing_is_lost(
 
 @pytest.mark.parametrize("degraded_seconds", [0.0, 30.0])
 @pytest.mark.parametrize(
-    "right", ["insert on oauthbroker.entry", "update on oauthbroker.lease", "usage on sequence oauthbroker.version"]
+    "right",
+    [
+        "insert on oauthbroker.entry",
+        "update on oauthbroker.lease",
+        "usage on sequence oauthbroker.version",
+        "usage on schema oauthbroker",
+        "select on oauthbroker.keyring",
+    ],
 )
 async def test_a_right_that_is_taken_from_a_broker_at_work_is_named_and_it_gets_no_work_until_it_is_back(
     prepared: postgres.Server,

@@ -16,6 +16,7 @@ from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.folder import slots_with_lines
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.cli.doctor.config_findings import keyless, misplaced, of_problem, of_proxies, unverified
+from oauthbroker.cli.doctor.database import database_away
 from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, is_there, locks, permissions, plugins
 from oauthbroker.cli.doctor.values_outside import values_outside
 from oauthbroker.cli.named_config import naming_config
@@ -40,7 +41,7 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.providers import presets
 from oauthbroker.store.format.port import Store
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.wiring import KEY_ENV, check_database, key_origin, look_into, unlocked, with_keys
+from oauthbroker.wiring import KEY_ENV, key_origin, look_into, unlocked, with_keys
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,7 +55,6 @@ class Doctor:
     loaded: Loaded | None = None
     settings: Settings | None = None
     keyring: Keyring | None = None
-    is_without_key: bool = False
     store: Store | None = None
     seen: Inspection | None = None
     apps: dict[str, App] = field(default_factory=dict)
@@ -167,7 +167,8 @@ class Doctor:
         try:
             self.keyring = unlocked(settings, self.env, self.log)
         except BrokerError as refused:
-            self.is_without_key = refused.code is Code.KEY_UNKNOWN
+            if away := await database_away(refused, settings, self.env):
+                return away
             raise
         old = self.keyring.old_seeds
         found = findings.of_old_seeds(len(old), to_reseal=sum(not seed.resealed for seed in old))
@@ -208,7 +209,7 @@ class Doctor:
             return []
         count = counted(len(self.loaded.secret_keys), "secret")
         what = f"Not known for {count} of the configuration: the store could not be opened."
-        return [Finding("secrets", "warning", what, hint="Fix what `keys` says, then run this again.")]
+        return [Finding("secrets", "warning", what, hint="Fix what `keys` or `database` says, then run this again.")]
 
     def _missing(self, about: str, problems: Iterable[ConfigProblem]) -> list[Finding]:
         """Report missing values: a variable may be set where the broker runs; a secret of the store may not."""
@@ -257,8 +258,6 @@ class Doctor:
         return findings.of_api_keys(await self.seen.api_keys(), self.clock.now()) if self.seen is not None else []
 
     async def _database(self) -> list[Finding]:
-        if self.is_without_key:  # otherwise `keys` has read the database
-            check_database(self._settings, self.env)
         seen = await self.seen.database() if self.seen is not None else None
         return findings.of_database(seen, self._settings) if seen is not None else []
 

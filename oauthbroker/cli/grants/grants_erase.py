@@ -57,7 +57,7 @@ async def _erase(config: Path, found: FoundRecords, patience: float, counts: Pro
     """Erase the subject. Loads only the values of apps whose providers have to be told."""
     only = _plugins() | {grant.app for grant in found.grants if not grant.revoked or grant.revocation_pending}
     async with open_broker(config, background=False, only=only) as broker:
-        return await broker.erasure.erase(found.subject, patience=patience, progress=counts)
+        return await broker.erasure.erase(found.subject, patience=patience, progress=counts, seen=found)
 
 
 def _plugins() -> set[str]:

@@ -39,6 +39,8 @@ def identities(path: Path) -> list[Any]:
     lines = _entries(found.decode("utf-8", "replace").splitlines())
     if not lines:
         raise Refused(f"{path} has no identity.")
+    if all(line.startswith("age1") for line in lines):
+        raise Refused(f"{path} has recipients, and no identity in it. Name the file that `age-keygen -o FILE` wrote.")
     return [_parsed(pyrage.x25519.Identity.from_str, line, "AGE-SECRET-KEY-1", f"A line of {path}") for line in lines]
 
 

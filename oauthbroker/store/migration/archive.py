@@ -40,6 +40,14 @@ class ArchiveHead:
     keyring: bytes
 
 
+class KeysChangedError(BrokerError):
+    """The keyring was changed during an export: its records may be sealed with seeds that the archive lacks."""
+
+    def __init__(self) -> None:
+        note = "the keys of the store were changed during each try: export again after the rotation"
+        super().__init__(Code.STORE_LOCKED, note=note)
+
+
 @dataclass(slots=True, kw_only=True)
 class Export:
     """The archive of a store that brokers may use meanwhile. `document` is its keyring, which `ring` opened.
@@ -57,7 +65,7 @@ class Export:
     damaged: list[str] = field(default_factory=list)
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines of the archive. Raises `storeLocked` if the keys were changed meanwhile, and store codes."""
+        """Yield the lines of the archive. Raises KeysChangedError, and store codes."""
         if (mark := self.store.mark()) is not None:
             raise mark.refusal()
         id_, at = self.clock.random_bytes(16).hex(), to_iso(self.clock.now())
@@ -66,7 +74,7 @@ class Export:
         for kind in sorted(self.known, key=lambda kind: (kind in _LAST_KINDS, kind == _LAST_KINDS[-1])):
             yield from self._lines_of(kind, count)
         if self.store.keyring() != self.document:
-            raise BrokerError(Code.STORE_LOCKED, note="the keys of the store were changed meanwhile: export again")
+            raise KeysChangedError
         yield _line({"kinds": {each.kind: [each.records, each.digest] for each in self.kinds}})
 
     def _lines_of(self, kind: str, count: Count) -> Iterator[bytes]:

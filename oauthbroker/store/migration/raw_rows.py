@@ -185,12 +185,12 @@ class RawRows:
         self._connection.close()
 
     def _run(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        with translated():
+        with translated(self._connection):
             cursor = self._connection.execute(self._of_schema(statement), values or {})
             return cursor.fetchall() if cursor.description is not None else []
 
     def _many(self, work: Mapping[str, list[dict[str, Any]]]) -> None:
-        with translated(), self._connection.transaction(), self._connection.cursor() as cursor:
+        with translated(self._connection), self._connection.transaction(), self._connection.cursor() as cursor:
             for statement, values in work.items():
                 cursor.executemany(self._of_schema(statement), values)
 

@@ -18,14 +18,13 @@ from oauthbroker.store.postgres.connect_failures import NOT_A_URL, connect_failu
 from oauthbroker.store.postgres.contact import Contact
 from oauthbroker.store.postgres.one_statement import rows_of
 from oauthbroker.store.postgres.pools import MOST_CONNECTIONS, Pools
+from oauthbroker.store.postgres.rights import MISSING, NEEDED, NO_RIGHT, READ_ONLY, refuse
 
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
 SLOW_SECONDS: Final = 2.0  # then a connection is tried beside it, which tells a slow statement from a silent database
-NO_RIGHT: Final = "the database user lacks a right: run `oauthbroker init` as the owner of the database, or grant it"
 NO_TABLES: Final = "the database lacks tables: run `oauthbroker init`, or `oauthbroker store migrate` after an upgrade"
 NO_ANSWER: Final = "the database does not answer"
 NO_FUNCTION: Final = "the database lacks a function of PostgreSQL: use PostgreSQL itself"
-READ_ONLY: Final = "the database is read-only, perhaps a standby: name the primary"
 
 Values = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
 """The values of a statement, or what makes them right before it is sent."""
@@ -72,6 +71,7 @@ class ConnectionPool(OpenedHere):
     async def _run(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         self.check_open()
         failed: BrokerError | _Lost
+        lacks_right = False
         slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._pools.suspect)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), _cancels():
@@ -82,6 +82,7 @@ class ConnectionPool(OpenedHere):
             self.contact.lost()
         except psycopg.Error as error:
             failed = failure(error)
+            lacks_right = isinstance(error, psycopg.errors.InsufficientPrivilege)
             if isinstance(error, (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)):
                 self.contact.lost()
             if isinstance(error, psycopg.OperationalError):
@@ -91,6 +92,8 @@ class ConnectionPool(OpenedHere):
             return rows
         finally:
             slow.cancel()
+        if lacks_right and statement != MISSING:
+            refuse(await self._run(MISSING, NEEDED))
         raise failed
 
     async def _answer(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
@@ -138,12 +141,15 @@ def failure(error: psycopg.Error) -> BrokerError:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Raise the store code of what fails in the body, on a connection of its own."""
+def translated(connection: psycopg.Connection[Any] | None = None) -> Iterator[None]:
+    """Raise the store code of what fails in the body, on a connection of its own. A given one, in no transaction, is
+    asked which right is missing."""
     failed: BrokerError
     try:
         yield
         return
+    except psycopg.errors.InsufficientPrivilege as error:
+        failed = failure(error)
     except psycopg.errors.LockNotAvailable:
         failed = BrokerError(Code.STORE_LOCKED, note="statements of brokers are under way: stop the brokers first")
     except psycopg.ProgrammingError as error:
@@ -151,4 +157,6 @@ def translated() -> Iterator[None]:
         failed = failure(error) if error.sqlstate else no_url
     except psycopg.Error as error:
         failed = failure(error)
+    if connection is not None and failed.note == NO_RIGHT:
+        refuse(connection.execute(MISSING, NEEDED).fetchall())
     raise failed

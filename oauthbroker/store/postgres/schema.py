@@ -35,7 +35,7 @@ create table if not exists oauthbroker.schema_version (
 """
 _STATE = """
 select current_setting('server_version_num')::int / 10000, current_setting('synchronous_commit'),
-    to_regclass('oauthbroker.schema_version') is not null,
+    exists (select from pg_tables where schemaname = 'oauthbroker' and tablename = 'schema_version'),
     exists (select from pg_tables where schemaname = any(%(schemas)s) and tablename = 'migration')
 """
 
@@ -83,14 +83,19 @@ def read_keyring(url: Secret) -> bytes | None:
 
 
 def migrate(url: Secret) -> list[int]:
-    """Run the migrations that the database lacks, all or none, and return their numbers. One caller at a time."""
+    """Run the migrations that the database lacks, all or none, and return their numbers. One caller at a time. An owner
+    without a right on its own tables gets it back."""
     with _connection(url) as connection, connection.transaction():
         connection.execute("select pg_advisory_xact_lock(%s)", [_ONE_AT_A_TIME])
-        check_server(connection)
+        is_store = check_server(connection)
         _check_not_moved(connection)
-        connection.execute(_BASE)
-        there = {number for (number,) in connection.execute("select number from oauthbroker.schema_version").fetchall()}
+        for grant in rights.grants_for(connection.execute(rights.MISSING, rights.NEEDED).fetchall()):
+            connection.execute(grant)
+        numbers = "select number from oauthbroker.schema_version"
+        there = {number for (number,) in (connection.execute(numbers).fetchall() if is_store else [])}
         left = {number: text for number, text in _migrations().items() if number not in there}
+        if left:
+            connection.execute(_BASE)
         for number, text in left.items():
             connection.execute(text)
             connection.execute("insert into oauthbroker.schema_version (number) values (%s)", [number])
@@ -105,10 +110,10 @@ def check(connection: psycopg.Connection[Any]) -> None:
     if not check_server(connection):
         _check_not_moved(connection)
         raise _lasting("the database is no store yet: run `oauthbroker init` or `oauthbroker store import`")
+    rights.refuse(connection.execute(rights.MISSING, rights.NEEDED).fetchall())
     (newest,) = connection.execute("select coalesce(max(number), 0) from oauthbroker.schema_version").fetchone() or (0,)
     if newest < max(_migrations()):
         raise _lasting("the store lacks a migration: run `oauthbroker store migrate`")
-    rights.refuse(connection.execute(rights.MISSING, rights.NEEDED).fetchall())
 
 
 def check_server(connection: psycopg.Connection[Any]) -> bool:
@@ -147,5 +152,5 @@ def _migrations() -> dict[int, str]:
 
 @contextmanager
 def _connection(url: Secret) -> Iterator[psycopg.Connection[Any]]:
-    with translated(), psycopg.connect(url.reveal(), **TERMS) as connection:
+    with translated(), psycopg.connect(url.reveal(), **TERMS) as connection, translated(connection):
         yield connection

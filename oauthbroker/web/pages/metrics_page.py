@@ -18,7 +18,7 @@ from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import digest_of
-from oauthbroker.observability.metrics import SECONDS, Gauge, Labels, Metric, Metrics, Name, Timing
+from oauthbroker.observability.metrics import FROM_THE_START, SECONDS, Gauge, Labels, Metric, Metrics, Name, Timing
 from oauthbroker.observability.shared_metrics import MetricFigures, MetricsFolder
 from oauthbroker.web.api.authentication import Callers, address_of, bearer, id_of, known, may
 from oauthbroker.web.html.form_routes import route
@@ -56,6 +56,8 @@ class Scrape:
         for metric in (each for each in Metric if each.labels in {(), ("app",)}):
             for labels in [(app,) for app in self.apps] if metric.labels else [()]:
                 figures.metrics.counts[metric, labels] += 0  # a series that is there before its first event has a rate
+        for key in FROM_THE_START:
+            figures.metrics.counts[key] += 0
         figures.add(self.gauges.of_process())
         figures.now |= await self.gauges.of_store()
         return figures

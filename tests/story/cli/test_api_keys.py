@@ -108,6 +108,7 @@ def test_one_without_an_end_is_replaced_by_one_without(ready: Desk, canaries: Ca
 
 def test_removing_ends_it_at_once_and_asks_first(ready: Desk, canaries: Canaries):
     key = made(ready, canaries, "create", "planner")
+    assert "at least 6 characters" in ready.type("api-keys", "remove", key["id"][:8]).err
     refused = ready.type("api-keys", "remove", key["id"])
     assert (2, True) == (refused.code, "say --yes" in refused.err)
     assert {"runtime"} == roles_of(ready, key["key"])
@@ -141,7 +142,7 @@ def test_a_damaged_key_is_removed_by_its_whole_id(ready: Desk, canaries: Canarie
         (("rotate", "planner"), "There is no key of the name planner."),
         (("rotate", "planner", "--overlap", "soon"), "90d, 24h, 30m or 45s"),
         (("remove", "key-1234567", "--yes"), "There is no key key-1234567."),
-        (("remove", "key-12", "--yes"), "at least 6 characters"),
+        (("remove", "key-nope", "--yes"), "There is no key key-nope."),
     ],
 )
 def test_an_ambiguous_request_is_refused_and_nothing_changes(ready: Desk, words: tuple[str, ...], says: str):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.static_credential import unpacked
+from oauthbroker.store.migration.archive import Export, KeysChangedError
 from oauthbroker.testing import IdentityProvider
+from oauthbroker.wiring.backup import EXPORTS
 from oauthbroker.wiring.opening import open_running
 from tests.kit.age_identity import identity_file
 from tests.kit.cli import Desk
@@ -65,6 +68,25 @@ def kept(desk: Desk) -> list[dict[str, str]]:
     return asyncio.run(read())
 
 
+def exports_beside_a_rotation(desk: Desk, recipient: str) -> None:
+    """See an export begun again after each change of the keyring, and refused when they do not end."""
+    real, changes = Export.lines, iter(range(0))
+
+    def lines(export: Export) -> Iterator[bytes]:
+        yield from real(export)
+        if next(changes, None) is not None:
+            raise KeysChangedError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Export, "lines", lines)
+        changes = iter(range(EXPORTS - 1))
+        assert 0 == desk.type("store", "export", "again.age", "--recipient", recipient).code
+        changes = iter(range(EXPORTS))
+        refused = desk.type("store", "export", "never.age", "--recipient", recipient)
+        assert (2, True) == (refused.code, "export again after the rotation" in refused.err)
+        assert {"store.age", "again.age"} == {each.name for each in desk.folder.glob("*.age")}
+
+
 def test_a_key_survives_a_new_seed_a_move_and_a_backup(stocked: Desk) -> None:
     """Both slots, and no file on the way has a value."""
     both = [LINE["credential"], LINE["next"]]
@@ -77,6 +99,7 @@ def test_a_key_survives_a_new_seed_a_move_and_a_backup(stocked: Desk) -> None:
     assert both == kept(stocked)
     identity, recipient = identity_file(stocked)
     assert 0 == stocked.type("store", "export", "store.age", "--recipient", recipient).code
+    exports_beside_a_rotation(stocked, recipient)
     stocked.write("broker", broker.replace("../store", "../restored"))
     assert 0 == stocked.type("store", "import", "store.age", "--identity", identity).code
     assert 0 == stocked.type("store", "accept-restore", "--yes").code

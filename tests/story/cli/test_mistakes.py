@@ -121,7 +121,7 @@ def _(at: Stage) -> Done:
     return at.desk.type("init")
 
 
-@row("a role without rights", "storeUnavailable", "the database user lacks a right", "run `oauthbroker init` as the owner of the database, or grant it", f"env:{DATABASE}")
+@row("a role without rights", "storeUnavailable", "the database user lacks a right", "run the command with the URL of their owner, or of the owner of the database", f"env:{DATABASE}")
 def _(at: Stage) -> Done:
     for statement in ("create role bare login", "create database bare"):
         at.postgres.run(statement)
@@ -372,6 +372,13 @@ def _(at: Stage) -> Done:
     at.ready()
     assert 0 == at.desk.type("secrets", "set", *SECRET, stdin="value").code
     return at.desk.type("flow", "run", "nothing")
+
+
+@row("a file of recipients in place of an identity", "has recipients, and no identity in it", "age-keygen -o FILE")
+def _(at: Stage) -> Done:
+    (at.desk.folder / "recipient").write_text("age1" + "q" * 58 + "\n")
+    (at.desk.folder / "recipient").chmod(0o600)
+    return at.desk.type("store", "import", "a.age", "--identity", str(at.desk.folder / "recipient"))
 
 
 @row("an identity that is none", "not of the form AGE-SECRET-KEY-1...", "A line of", "age-keygen")

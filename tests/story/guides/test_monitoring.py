@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from oauthbroker.observability.metrics import Gauge, Metric, Timing
+from oauthbroker.observability.metrics import FROM_THE_START, Gauge, Metric, Timing
 from tests.kit.docs import ROOT, page_text
 
 FOLDER = ROOT / "deploy" / "monitoring"
@@ -46,6 +46,20 @@ def test_an_expression_asks_for_metrics_and_labels_that_exist(expression: str) -
 def test_each_alert_says_what_to_do_and_has_a_name_of_its_own() -> None:
     assert len(RULES) == len({rule["alert"] for rule in RULES})
     assert all(rule["annotations"]["summary"].endswith(".") for rule in RULES)
+
+
+def test_a_series_whose_increase_an_alert_asks_for_is_there_before_its_first_error() -> None:
+    born = {(metric.value, dict(zip(metric.labels, labels, strict=True))["code"]) for metric, labels in FROM_THE_START}
+    named = {pair for rule in RULES for pair in re.findall(r'increase\((\w+)\{code="(\w+)"', rule["expr"])}
+    assert born == named
+    for rule in RULES:  # labels without a fixed list: the rule itself looks for new series
+        for series in re.findall(r"increase\((\w+\{(?!code=)[^}]*\})\[(\w+)\]", rule["expr"]):
+            assert f"{series[0]} unless {series[0]} offset {series[1]}" in rule["expr"]
+
+
+def test_an_outage_of_the_store_is_an_alert_without_a_token_call() -> None:
+    (away,) = [rule for rule in RULES if rule["alert"] == "StoreAway"]
+    assert 'oauthbroker_health_problems{code="storeUnavailable"}' in away["expr"]
 
 
 def test_no_panel_of_the_dashboard_lies_on_another_one() -> None:

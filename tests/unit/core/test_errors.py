@@ -180,3 +180,13 @@ def test_the_page_on_troubleshooting_says_of_every_code_what_to_do() -> None:
     rows = "".join(line for line in page.splitlines() if line.startswith("|"))
     assert set() == {code.value for code in Code} - set(re.findall(r"`(\w+)`", rows))
     assert "(troubleshooting.md)" in PAGE
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_a_store_that_waiting_never_mends_says_its_cause_first_and_nothing_of_waiting(locale: str) -> None:
+    lasting = BrokerError(Code.STORE_UNAVAILABLE, note="the database lacks tables: run `it`", lasting=True)
+    passing = BrokerError(Code.STORE_UNAVAILABLE, note="the database does not answer")
+    assert str(lasting).startswith("storeUnavailable: the database lacks tables: run `it`. The store cannot")
+    assert str(passing).endswith(" (the database does not answer)")
+    assert SENTENCES[locale]["hints"]["storeBroken"] == lasting.message(locale) != passing.message(locale)
+    assert "Try again" not in lasting.message()
