@@ -12,7 +12,7 @@ from typing import Self
 
 from oauthbroker.core.words import LOCALES, SENTENCES, Locale, known_locale
 
-__all__ = ["LOCALES", "BrokerError", "Code", "ConfigCause", "Locale", "known_code", "known_locale", "place_of"]
+__all__ = ["LOCALES", "BrokerError", "Code", "ConfigCauseError", "Locale", "known_code", "known_locale", "place_of"]
 
 _RETRY = True
 
@@ -187,7 +187,7 @@ class BrokerError(Exception):
         return f"{self.code.value}: {self.message()}" + (f" ({self.note})" if self.note else "")
 
 
-class ConfigCause(BrokerError):
+class ConfigCauseError(BrokerError):
     """`configInvalid` for what `oauthbroker check` does not look at: the sentence is the cause alone."""
 
     def __init__(self, cause: str) -> None:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oauthbroker.broker import Broker
 from oauthbroker.config.checks.broker import is_local
-from oauthbroker.core.errors import ConfigCause
+from oauthbroker.core.errors import ConfigCauseError
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.model.settings import Settings
@@ -57,7 +57,7 @@ def _open(stack: ExitStack, settings: Settings, host: str | None, port: int | No
             return stack.enter_context(open_listeners(wanted, setting))
         except Refused as error:
             refused = str(error)
-    raise ConfigCause(refused)
+    raise ConfigCauseError(refused)
 
 
 class EmbeddedApp:

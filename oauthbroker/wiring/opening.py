@@ -17,7 +17,7 @@ from oauthbroker.broker import Broker
 from oauthbroker.config.key_file import with_keys
 from oauthbroker.config.reload import Source
 from oauthbroker.core.clock import Clock, SystemClock
-from oauthbroker.core.errors import BrokerError, ConfigCause
+from oauthbroker.core.errors import BrokerError, ConfigCauseError
 from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.events.forwarding.jetstream import INSTALL
 from oauthbroker.model.bundle import Bundle
@@ -173,7 +173,7 @@ class ConfigSource:
                 if draft.dropped and self.only is None:
                     self.log.warning("an app's own endpoints replace its preset's", app=name, dropped=draft.dropped)
         if any(isinstance(each.to, Nats) for each in bundle.forwarders) and find_spec("nats") is None:
-            raise ConfigCause(INSTALL)
+            raise ConfigCauseError(INSTALL)
         limits = bundle.settings.limits.shared_by(self.workers)
         return replace(bundle, settings=replace(bundle.settings, limits=limits))
 

@@ -23,7 +23,7 @@ SHOWN = {
     "browser login": ["Its callback is", "Opening your browser ... or open http://127.0.0.1:", "Connected as oidc:user:U234567, scope read. "],
     "device flow": ["and type ", "Connected as alice (github:user:1001), scope repo. It has no end of its own."],
     "key": ["Connected as meter:user:U234567. The key is sealed here; Meter accepted it."],
-    "MCP server": ["Opening your browser ... or open http://127.0.0.1:", "Connected, scope read offline_access. The broker refreshes it."],
+    "MCP server": ["Opening your browser ... or open http://127.0.0.1:", "Connected, scope read offline_access. mcp does not say whose account it is. The broker refreshes it."],
 }  # fmt: skip
 ANSWERED = {
     "browser login": "Good morning, Alice.",

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope=
     "app, locale, name, words",
     [
         ("personal", "en-GB", "connect-personal", "Only continue if you started this yourself."),
-        ("shared", "en-GB", "connect-shared", "Shared: used for everyone the agent works for"),
+        ("shared", "en-GB", "connect-shared", "Shared: used for everyone planner works for"),
         ("shared", "ko-KR", "connect-korean", "동의하기 전에는 아무 일도 일어나지 않습니다."),
     ],
 )

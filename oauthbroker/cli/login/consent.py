@@ -163,7 +163,7 @@ async def _serve(stack: AsyncExitStack, login: LocalLogin, places: Places) -> No
     advice = f"run again with --port {port + 1}, and register its callback: http://127.0.0.1:{port + 1}{path}"
     whose = serve_process(places)
     stop = f" This one runs: {whose}. Stop it, log in, and start it again." if whose else ""
-    raise Refused(refused.note.replace("change spec.listen", advice) + stop)
+    raise Refused(refused.message().replace("change spec.listen", advice) + stop)
 
 
 def _opens(link: str) -> bool:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from oauthbroker.core.errors import ConfigCause
+from oauthbroker.core.errors import ConfigCauseError
 from oauthbroker.model.forwarders import Nats
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.protocol.network.name_lookups import Lookups, NoAddress
@@ -170,7 +170,7 @@ def _client() -> Client:
     try:
         from nats.aio.client import Client
     except ImportError:
-        raise ConfigCause(INSTALL) from None
+        raise ConfigCauseError(INSTALL) from None
     return Client()
 
 
