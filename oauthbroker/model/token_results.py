@@ -182,8 +182,8 @@ class Failed:
 
     @classmethod
     def from_error(cls, error: BrokerError, locale: Locale) -> Failed:
-        """Return the error as a result. Where `requestInvalid` has only its general sentence, its note says what is
-        wrong."""
+        """Return the error as a result. Where `requestInvalid` has only its general sentence, its note names
+        the fault."""
         is_bare = error.code is Code.REQUEST_INVALID and error.note and not error.hint
         return cls(
             _hint=error.hint,

@@ -1,4 +1,4 @@
-"""What two of the laws refuse, and what they let pass: each state is made by hand."""
+"""Two of the laws, on states that are made by hand: some are refused, others pass."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def refusals(harness: Harness) -> list[CallRefused]:
     return [entry for entry in harness.audit.entries if isinstance(entry, CallRefused)]
 
 
-async def test_a_wrong_reference_and_scopes_that_are_a_text_are_told_what_they_have_to_be(api: Callers) -> None:
+async def test_a_wrong_reference_and_scopes_that_are_a_text_are_refused_with_their_right_form(api: Callers) -> None:
     tool = await api.turn()
     for body, word, pointer in (
         ({"oauthAppRef": "mail", "scopes": "read"}, "notScopes", "/scopes"),

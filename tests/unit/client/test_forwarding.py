@@ -117,7 +117,7 @@ async def test_what_cannot_be_sent_as_it_stands_is_refused_here(method: str, url
         ),
     ],
 )  # fmt: skip
-async def test_a_wrong_argument_is_named_with_what_it_has_to_be(arguments: Any, pointer: str, says: str) -> None:
+async def test_a_wrong_argument_is_named_with_its_right_form(arguments: Any, pointer: str, says: str) -> None:
     async with OAuth("unix:/nowhere.sock", TURN_TOKEN) as oauth:
         failed = await oauth.fetch(*arguments)
     assert isinstance(failed, Failed)

@@ -316,6 +316,6 @@ async def test_no_token_is_in_a_log_a_repr_an_exception_or_an_address(canaries: 
         ("http://127.0.0.1:8420", 3, "is a text, and this is int"),
     ],
 )
-def test_a_wrong_address_or_token_is_told_what_it_has_to_be(url: str, token: Any, says: str) -> None:
+def test_a_wrong_address_or_token_is_refused_with_its_right_form(url: str, token: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         OAuth(url, token)
