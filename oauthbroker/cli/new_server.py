@@ -116,7 +116,7 @@ def _address(source: Path | None, env: Mapping[str, str]) -> tuple[str, int]:
 
 
 def _with_callback(loaded: Loaded) -> Iterator[App]:
-    """Yield the apps whose callback a person registers. A server of MCP is given by the broker."""
+    """Yield the apps whose callback a person registers. An MCP server learns it from the broker."""
     for draft in loaded.apps.values():
         app = draft.app
         if app.has_callback and app.credential is None and (app.mcp is None or app.mcp.has_client):

@@ -60,16 +60,18 @@ async def test_results_and_blocks_speak_the_turns_language_else_the_brokers(
         assert hidden is not None
         assert [asked.message, apart.message] == [inline["items"][0]["message"], hidden["items"][0]["message"]]
         context = harness.broker.oauth(speaking(said))
-        for failed in (await context.get_access_token("nothing"), await context.get_access_token("Tool/mail")):
-            assert isinstance(failed, Failed)
-            assert BrokerError(failed.code).message(expected) == failed.message
+        unknown, malformed = await context.get_access_token("nothing"), await context.get_access_token("Tool/mail")
+        assert isinstance(unknown, Failed)
+        assert isinstance(malformed, Failed)
+        assert BrokerError(unknown.code).message(expected) == unknown.message
+        assert SENTENCES[expected]["hints"]["appReference"] == malformed.message
 
 
 @pytest.mark.parametrize("word", ["fr", "", "KO", 5, ["ko"], {}])
 async def test_a_language_that_there_is_not_is_refused_and_never_raised(harness: Harness, word: Any) -> None:
     result = await harness.ask(of=speaking(word))
     assert isinstance(result, Failed)
-    assert (Code.REQUEST_INVALID, Code.REQUEST_INVALID.sentence("en")) == (result.code, result.message)
+    assert (Code.REQUEST_INVALID, f"{Code.REQUEST_INVALID.sentence('en')} (locale)") == (result.code, result.message)
     assert await harness.broker.pending(speaking(word)) is None
     with pytest.raises(BrokerError) as refused:
         await harness.broker.turns.begin(speaking(word))
@@ -137,7 +139,7 @@ async def test_over_http_it_is_the_same_and_problems_speak_it_unless_the_caller_
         message = SENTENCES[expected]["invitations"]["noGrant"].format(app="Mail")
         assert [message, message] == [result["message"], block["items"][0]["message"]]
         error = (await tool.post("/v1/tokens", {"oauthAppRef": "team"})).json()["error"]
-        assert Code.APP_FORBIDDEN.sentence(expected) == error["message"]
+        assert SENTENCES[expected]["hints"]["forbiddenOrNarrowed"] == error["message"]
         problem = await tool.post("/v1/tokens", {"app": "mail"})
         assert Code.REQUEST_INVALID.sentence(expected) == problem.json()["detail"]
         asked = await tool.post("/v1/tokens", {"app": "mail"}, headers={"accept-language": "ko, en;q=0.5"})
