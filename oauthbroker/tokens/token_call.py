@@ -67,14 +67,12 @@ class Caller:
 
 
 class AppForbidden(BrokerError):
-    """`appForbidden` that says why: a tool that the bundle lacks, a token that may be narrowed, or the declaration."""
+    """`appForbidden` that names a tool that the bundle lacks."""
 
     def __init__(self, caller: Caller) -> None:
         super().__init__(Code.APP_FORBIDDEN, name=caller.tool or "", nearest=caller.nearest or "")
         if caller.nearest is not None:
             self.hint = "nearestTool" if caller.nearest else "unknownTool"
-        elif caller.narrowed:
-            self.hint = "forbiddenOrNarrowed"
 
 
 class TokenCall(NamedTuple):

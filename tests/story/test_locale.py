@@ -139,7 +139,7 @@ async def test_over_http_it_is_the_same_and_problems_speak_it_unless_the_caller_
         message = SENTENCES[expected]["invitations"]["noGrant"].format(app="Mail")
         assert [message, message] == [result["message"], block["items"][0]["message"]]
         error = (await tool.post("/v1/tokens", {"oauthAppRef": "team"})).json()["error"]
-        assert SENTENCES[expected]["hints"]["forbiddenOrNarrowed"] == error["message"]
+        assert Code.APP_FORBIDDEN.sentence(expected) == error["message"]
         problem = await tool.post("/v1/tokens", {"app": "mail"})
         assert Code.REQUEST_INVALID.sentence(expected) == problem.json()["detail"]
         asked = await tool.post("/v1/tokens", {"app": "mail"}, headers={"accept-language": "ko, en;q=0.5"})

@@ -109,7 +109,7 @@ def test_a_dead_letter_is_dropped_after_a_question(harness: Desk, idp: IdentityP
 
 @pytest.mark.parametrize("command", ["retry", "drop"])
 @pytest.mark.parametrize(
-    ("typed", "said"), [("evt-as-z", "at least 6"), ("evt-as-zzzzzzzz", "queues dead"), ("zzzzzzzz", "queues dead")]
+    ("typed", "said"), [("evt-as-!", "queues dead"), ("evt-as-zzzzzzzz", "queues dead"), ("zzzzzzzz", "queues dead")]
 )
 def test_an_unknown_or_short_id_is_refused_with_what_to_do(
     harness: Desk, idp: IdentityProvider, command: str, typed: str, said: str
