@@ -347,7 +347,7 @@ async def test_a_token_that_was_narrowed_to_nothing_is_told_so_and_not_only_of_t
     Canaries.active().add(token.reveal(), "turn token")
     answer = await api.holding(token.reveal()).post("/v1/tokens", {"oauthAppRef": "mail"})
     assert "appForbidden" == answer.code
-    assert "the token was narrowed to no scope of it" in answer.json()["error"]["message"]
+    assert "its token was narrowed to no scope of it" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
