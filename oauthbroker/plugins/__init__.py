@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from oauthbroker.core.bearer_challenge import demanded_scopes
     from oauthbroker.core.bounded_cache import Bounded
     from oauthbroker.core.clock import Clock, SystemClock
+    from oauthbroker.core.errors import ConfigCauseError
     from oauthbroker.core.extras import UnfitExtra, check_extra
     from oauthbroker.core.foreign_text import foreign_text, harmless_text
     from oauthbroker.core.json_schema import json_schema_validator
@@ -55,6 +56,7 @@ __all__ = [
     "BoundedRequests",
     "ChangedText",
     "Clock",
+    "ConfigCauseError",
     "ConfigProblem",
     "EventLease",
     "JsonLimits",
@@ -125,6 +127,7 @@ if not TYPE_CHECKING:  # with it, a type checker would accept every name
             "core.bearer_challenge": {"demanded_scopes"},
             "core.bounded_cache": {"Bounded"},
             "core.clock": {"Clock", "SystemClock"},
+            "core.errors": {"ConfigCauseError"},
             "core.extras": {"UnfitExtra", "check_extra"},
             "core.foreign_text": {"foreign_text", "harmless_text"},
             "core.json_schema": {"json_schema_validator"},

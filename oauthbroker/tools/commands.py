@@ -18,7 +18,7 @@ import typer
 import uvicorn
 
 from oauthbroker import Broker, BrokerError, Code, open_broker
-from oauthbroker.plugins import read_resources
+from oauthbroker.plugins import ConfigCauseError, read_resources
 from oauthbroker.tools.bundle.spec import ToolResourceSpec
 from oauthbroker.tools.changesets.activation import opened_activation
 from oauthbroker.tools.changesets.changesets import FAILURES, open_changesets
@@ -51,16 +51,9 @@ def check(
     resources = read_resources(config, "tools")
     loading = LoadingProblems(resources, resources.folder or config, isolate=_not_here)
     if problems := asyncio.run(loading.look()):
-        raise _refused("; ".join(problems))
+        raise ConfigCauseError("; ".join(problems))
     names = [each.name for each in loading.registry]
     typer.echo(json.dumps({"tools": names}) if as_json else "\n".join(names))
-
-
-def _refused(cause: str) -> BrokerError:
-    """Return `configInvalid` that says the cause alone: `oauthbroker check` does not find it."""
-    refused = BrokerError(Code.CONFIG_INVALID)
-    refused.sentence = cause
-    return refused
 
 
 def _not_here(entry: Path, _spec: ToolResourceSpec, _seconds: float) -> ProcessTool:
@@ -84,7 +77,7 @@ def run(
     try:
         asyncio.run(_run(config, workspaces, bundle, None if user is None else user_named(user)))
     except (ValueError, *FAILURES) as error:
-        raise _refused(str(error)) from None
+        raise ConfigCauseError(str(error)) from None
 
 
 async def _run(config: Path, workspaces: Path, bundle: tuple[Path, Path] | None, user: int | None) -> None:

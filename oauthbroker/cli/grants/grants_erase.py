@@ -40,7 +40,7 @@ def run(config: Path, subject: str, patience: float, *, dry_run: bool, yes: bool
     typer.echo(_summed(found), err=True)
     confirm(f"Revoke and erase all of {shown(subject)}?", yes=yes)
     with progress(as_json=as_json) as counts:
-        erased = asyncio.run(_erase(config, found, patience, counts))
+        erased = asyncio.run(_erase(config, found, patience, counts, found if yes else None))
     _tell(erased, as_json=as_json)
     if erased.done:
         return DONE
@@ -53,11 +53,14 @@ async def _look(config: Path, subject: str, counts: Progress) -> FoundRecords:
         return await broker.erasure.find_records(subject, counts)
 
 
-async def _erase(config: Path, found: FoundRecords, patience: float, counts: Progress) -> Erased:
-    """Erase the subject. Loads only the values of apps whose providers have to be told."""
+async def _erase(
+    config: Path, found: FoundRecords, patience: float, counts: Progress, seen: FoundRecords | None
+) -> Erased:
+    """Erase the subject. Loads only the values of apps whose providers have to be told. `seen`: None after a question,
+    in whose time another person's grant may have come to name the subject."""
     only = _plugins() | {grant.app for grant in found.grants if not grant.revoked or grant.revocation_pending}
     async with open_broker(config, background=False, only=only) as broker:
-        return await broker.erasure.erase(found.subject, patience=patience, progress=counts, seen=found)
+        return await broker.erasure.erase(found.subject, patience=patience, progress=counts, seen=seen)
 
 
 def _plugins() -> set[str]:

@@ -28,7 +28,7 @@ class Hold:
         self._released.set()
 
     async def arrived(self, timeout: float = 5.0) -> None:
-        """Return once a request waits here. Raises TimeoutError after `timeout` real seconds."""
+        """Return once a request waits here. Raises TimeoutError after `timeout` seconds or more."""
         await wait_until(self._arrived.is_set, timeout)
 
     async def wait(self) -> None:

@@ -153,7 +153,7 @@ class IdentityProvider(ProviderSetup, SimulatedUser):
         return [seen for seen in wanted if client_id in {"", seen.client_id}]
 
     async def wait_for(self, name: str, count: int = 1, timeout: float = 5.0) -> None:
-        """Return once `count(name)` is reached. Raises TimeoutError after `timeout` real seconds."""
+        """Return once `count(name)` is reached. Raises TimeoutError after `timeout` seconds or more."""
         await wait_until(lambda: self.count(name) >= count, timeout)
 
     def is_alive(self, access_token: str | Secret) -> bool:

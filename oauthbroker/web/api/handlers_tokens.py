@@ -45,8 +45,7 @@ async def report_rejected(call: ApiCall[RejectedToken, NoParameters, NoParameter
 
 
 def words_in(asked: TokenRequest) -> Words | None:
-    """Return the call, as the key of the answer that was given before. None if it is invalid or asks for
-    more."""
+    """Return the call, as the key of the answer that was given before. None if it is invalid or asks for more."""
     ref = ref_of(asked.oauthAppRef)
     if asked.switchAccount or ref.startswith("CredentialApp/"):  # of which no token is issued
         return None

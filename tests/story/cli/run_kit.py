@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -34,3 +37,16 @@ async def logged_in(person: Person, idp: IdentityProvider) -> str:
     done, _ = await person.log_in(idp, *words, "--scopes", "read write", "--stdin", stdin=person.secret)
     assert 0 == done.code, done.err
     return (await asyncio.to_thread(oauthbroker.local("oidc").token)).reveal()
+
+
+@contextmanager
+def reachable(place: Path) -> Iterator[None]:
+    """Let every user through the folders above, as in `/home` or `/tmp`. The mode of the place itself stays."""
+    before = {folder: folder.stat().st_mode for folder in {*place.parents, *place.resolve().parents}}
+    for folder, mode in before.items():
+        folder.chmod(mode | 0o001)
+    try:
+        yield
+    finally:
+        for folder, mode in before.items():
+            folder.chmod(mode)

@@ -17,7 +17,7 @@ import pytest
 from oauthbroker.testing import Browser, IdentityProvider, connect_through
 from tests.kit.cli import MAIN, REPOSITORY, environment
 from tests.story.cli.login_kit import Person
-from tests.story.cli.run_kit import NOBODY, as_root, logged_in, typed
+from tests.story.cli.run_kit import NOBODY, as_root, logged_in, reachable, typed
 
 HERE = "story/cli/test_hostile_machine.py"
 ATTACKS = [  # attack | what happens | the tests, below tests/
@@ -72,19 +72,6 @@ def as_nobody(program: str, *words: str | Path) -> str:
     )  # fmt: skip
     assert (0, "") == (done.returncode, done.stderr)
     return done.stdout
-
-
-@contextmanager
-def reachable(place: Path) -> Iterator[None]:
-    """Let every user through the folders above, as in `/home` or `/tmp`: the product's own remain."""
-    before = {folder: folder.stat().st_mode for folder in place.resolve().parents}
-    for folder, mode in before.items():
-        folder.chmod(mode | 0o001)
-    try:
-        yield
-    finally:
-        for folder, mode in before.items():
-            folder.chmod(mode)
 
 
 @as_root

@@ -25,7 +25,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.token_results import SessionOutcome
-from oauthbroker.personal import app_files
+from oauthbroker.personal import app_files, logins
 from oauthbroker.personal.local_broker import open_local
 from oauthbroker.personal.logins import LocalLogin
 from oauthbroker.testing import Canaries, IdentityProvider
@@ -120,8 +120,9 @@ IN_VAIN: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize("case", IN_VAIN)
 def test_a_consent_that_would_be_in_vain_is_refused_before_the_link_with_the_line_to_write(
-    person: Person, case: str
+    person: Person, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
+    monkeypatch.setattr(logins, "CONSENT_SECONDS", 0.1)
     change, words, said = IN_VAIN[case]
     assert 2 == person.type("login", "oidc", *OIDC, "--stdin", stdin="s").code
     resource = app_files.read_app(person.places, "oidc")
@@ -164,7 +165,8 @@ def test_without_a_connection_the_login_is_named_before_any_provider_is_asked(pe
         pass
 
 
-def test_a_parameter_that_an_app_does_not_have_is_named(person: Person) -> None:
+def test_a_parameter_that_an_app_does_not_have_is_named(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logins, "CONSENT_SECONDS", 0.1)
     assert 2 == person.type("login", "oidc", *OIDC, "--stdin", stdin="s").code
     done = person.type("login", "oidc", "--param", "tenant=x")
     assert (2, True) == (done.code, "oidc has no parameter tenant. It has issuer." in done.err), done

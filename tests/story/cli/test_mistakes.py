@@ -275,20 +275,14 @@ typed("a copy of a store onto itself", "store copy store store", "the same store
 written("a provider's typo", "provider: oidc", "provider: gihtub", "Nothing tells whose account", "mail.yaml:13:22 spec.owner", "provider github, write that")
 written("a typo of a field", "subjectMode", "subjctMode", "Unknown field", "mail.yaml:7:3 spec.subjctMode", "subjectMode")
 written("a typo of a kind", "OAuthApp", "OauthAp", "Unknown kind", "mail.yaml:2:7", "OAuthApp")
-@row("a file in UTF-16", "Not UTF-8 text", "config/mail.yaml", "Save it as UTF-8")
-def _(at: Stage) -> Done:
-    at.app()
-    file = Path("config", "mail.yaml")
-    file.write_bytes(file.read_text("utf-8").encode("utf-16"))
-    return at.desk.type("check")
+for name, encoding in (("a file in UTF-16", "utf-16"), ("a file in UTF-16 without its mark", "utf-16-le")):
 
-
-@row("a file in UTF-16 without its mark", "Not UTF-8 text", "config/mail.yaml", "Save it as UTF-8")
-def _(at: Stage) -> Done:
-    at.app()
-    file = Path("config", "mail.yaml")
-    file.write_bytes(file.read_text("utf-8").encode("utf-16-le"))
-    return at.desk.type("check")
+    @row(name, "Not UTF-8 text", "config/mail.yaml", "Save it as UTF-8")
+    def _(at: Stage, encoding: str = encoding) -> Done:
+        at.app()
+        file = Path("config", "mail.yaml")
+        file.write_bytes(file.read_text("utf-8").encode(encoding))
+        return at.desk.type("check")
 
 
 @row("a port from a file with Windows line ends", "A line break or control character", "environment OAUTHBROKER_LISTEN_PORT spec.listen.port", "Remove it")

@@ -8,8 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from oauthbroker.wiring.running import Running
 from tests.kit.cli import MAIN, command, environment, wait_until_up
 from tests.kit.running_broker import turn
 from tests.story.cli.login_kit import Person
-from tests.story.cli.run_kit import NOBODY, Became, as_root, logged_in, typed
+from tests.story.cli.run_kit import NOBODY, Became, as_root, logged_in, reachable, typed
 
 
 @asynccontextmanager
@@ -224,27 +224,10 @@ async def test_another_users_process_gets_nothing_even_where_it_can_connect(
     async with served(person.places):
         kept_out = await asyncio.to_thread(as_nobody)
         assert (1, True) == (kept_out.returncode, "PermissionError" in kept_out.stderr), kept_out
-        with opened_wide(person.places.socket):
+        person.places.socket.chmod(0o666)
+        with reachable(person.places.socket):
             let_in = await asyncio.to_thread(as_nobody)
     assert "HTTP/1.1 401 Unauthorized" == let_in.stdout.strip(), let_in
-
-
-@contextmanager
-def opened_wide(path: Path) -> Iterator[None]:
-    """Let every user come to the socket."""
-    path.chmod(0o666)
-    before = {
-        folder: folder.stat().st_mode
-        for folder in {*path.parents, *path.resolve().parents}
-        if not folder.stat().st_mode & 0o001
-    }
-    for folder, mode in before.items():
-        folder.chmod(mode | 0o001)
-    try:
-        yield
-    finally:
-        for folder, mode in before.items():
-            folder.chmod(mode)
 
 
 def _socket_at(path: Path) -> socket.socket:
