@@ -1,4 +1,4 @@
-"""`oauthbroker grants erase`: what is read again after a question."""
+"""`oauthbroker grants erase`: the records that a question makes old."""
 
 from __future__ import annotations
 
