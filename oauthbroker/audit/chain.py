@@ -6,6 +6,7 @@ A line is `{"seq":7,"at":"...","type":"TokenIssued",...,"mac":"<32 hex digits>"}
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import json
 import re
@@ -16,7 +17,6 @@ from functools import lru_cache
 from typing import Any
 
 from oauthbroker.audit.line_type import LineType
-from oauthbroker.core.keyed_hash import hmac_under
 
 MOST_LINE = 256 * 1024  # bytes; entries are much shorter
 _LINE = re.compile(rb'(\{"seq":([1-9]\d{0,17}),.+),"mac":"([0-9a-f]{32})"\}', re.DOTALL)
@@ -97,9 +97,19 @@ Mac = Callable[[bytes], bytes]
 
 
 def mac_under(key: bytes) -> Mac:
-    """Return HMAC-SHA256 under a key, truncated to 32 hex digits."""
-    digest = hmac_under(key)
-    return lambda text: hexlify(digest(text)[:16])
+    """Return HMAC-SHA256 (RFC 2104) under a key of at most 64 bytes, truncated to 32 hex digits. The key is set up once,
+    so that a call takes half the time of `hmac.digest`."""
+    block = key.ljust(64, b"\0")
+    begin_inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block)).copy
+    begin_outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block)).copy
+
+    def mac(text: bytes) -> bytes:
+        inner, outer = begin_inner(), begin_outer()
+        inner.update(text)
+        outer.update(inner.digest())
+        return hexlify(outer.digest()[:16])
+
+    return mac
 
 
 class AuditKeys:

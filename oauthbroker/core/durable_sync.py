@@ -5,19 +5,22 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Callable
+from typing import Any
 
-_FULL: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # fcntl(2) of macOS
+_FULL: Any = getattr(fcntl, "F_FULLFSYNC", None)  # fcntl(2) of macOS
 _WITHOUT = frozenset({errno.ENOTSUP, errno.EINVAL, errno.ENOTTY})  # a file system that has no such call
 
 
-def sync(descriptor: int) -> None:
-    """Return once the file or folder is on the disk. Raises OSError."""
-    if _FULL is not None:
-        try:
-            fcntl.fcntl(descriptor, _FULL)
-        except OSError as error:
-            if error.errno not in _WITHOUT:
-                raise
-        else:
-            return
+def _past_the_cache(descriptor: int) -> None:
+    try:
+        fcntl.fcntl(descriptor, _FULL)
+        return
+    except OSError as error:
+        if error.errno not in _WITHOUT:
+            raise
     os.fsync(descriptor)
+
+
+sync: Callable[[int], None] = os.fsync if _FULL is None else _past_the_cache
+"""Return once the file or folder is on the disk. Raises OSError."""

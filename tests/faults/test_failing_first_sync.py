@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from oauthbroker.audit import checkpoint, folder, slot
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
@@ -16,10 +17,12 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.keys.keyring import FileKek
 from oauthbroker.store.keys.keyring_home import KeyringFile
+from oauthbroker.store.posix import system_calls
 from oauthbroker.store.posix.system_calls import Fs
 from tests.faults.sync_kit import FailingSync, different
 from tests.kit.audit import AT, ENTRY, KEYS, die
 
+AUDIT_SYNCS = (checkpoint, folder, slot)  # the modules that sync for the audit log
 FOUNDED = 8  # syncs, at least, from an empty folder to the first record
 
 
@@ -92,7 +95,7 @@ def test_a_folder_above_the_store_is_on_the_disk_before_the_store_is_used(tmp_pa
         synced.append(os.fstat(descriptor).st_ino)
         real(descriptor)
 
-    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(system_calls, "sync", sync)
     with pytest.raises(OSError, match="no"):
         Fs().make_root(tmp_path / "store")
     Fs().make_root(tmp_path / "store")
@@ -137,7 +140,8 @@ async def test_an_audit_log_whose_anchor_is_kept_is_on_the_disk_after_any_failed
         folder = tmp_path / str(number)
         folder.mkdir()
         names = Names(folder)
-        monkeypatch.setattr(os, "fsync", names.fsync)
+        for each in AUDIT_SYNCS:
+            monkeypatch.setattr(each, "sync", names.fsync)
         names.left = number
         log = AuditFile(folder, KEYS, most_bytes=700)
         written = 0
@@ -151,7 +155,7 @@ async def test_an_audit_log_whose_anchor_is_kept_is_on_the_disk_after_any_failed
                     log = AuditFile(folder, KEYS, most_bytes=700)
         await kept(log)
         assert set() == names.lost, number
-        monkeypatch.setattr(os, "fsync", names._real)
+        names.left = -1
         log.close()
         number, failed = number + 1, names.failed
     assert number > 5

@@ -9,7 +9,6 @@ import struct
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 
-from oauthbroker.core.keyed_hash import hmac_under
 from oauthbroker.store.format.port import Key, Tag
 
 _LENGTH = struct.Struct(">I").pack
@@ -32,11 +31,10 @@ def text_bytes(*parts: str) -> bytes:
 def entry_names(name_key: bytes) -> Callable[..., str]:
     """Return the function that gives (kind, parts) its entry name: 64 hex digits. It keeps the names that it gave last:
     a callback asks ten times for that of its session."""
-    digest = hmac_under(name_key)
 
     @lru_cache(_NAMES_KEPT)
     def name(kind: str, *parts: str) -> str:
-        return digest(text_bytes(kind, *parts)).hex()
+        return hmac.digest(name_key, text_bytes(kind, *parts), "sha256").hex()
 
     return name
 

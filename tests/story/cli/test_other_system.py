@@ -115,7 +115,7 @@ def test_a_durable_write_goes_past_the_cache_of_the_drive_where_the_system_can(
     monkeypatch.setattr(durable_sync, "_FULL", 51)
     monkeypatch.setattr("fcntl.fcntl", control)
     monkeypatch.setattr(os, "fsync", synced.append)
-    durable_sync.sync(7)
+    durable_sync._past_the_cache(7)
     assert ([51], [] if refusal is None else [7]) == (asked, synced)
 
 
