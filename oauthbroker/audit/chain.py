@@ -97,8 +97,8 @@ Mac = Callable[[bytes], bytes]
 
 
 def mac_under(key: bytes) -> Mac:
-    """Return HMAC-SHA256 (RFC 2104) under a key of at most 64 bytes, truncated to 32 hex digits. The key is set up once,
-    so that a call takes half the time of `hmac.digest`."""
+    """Return HMAC-SHA256 (RFC 2104) under a key of at most 64 bytes, truncated to 32 hex digits. The key is set up
+    once, so that a call takes half the time of `hmac.digest`."""
     block = key.ljust(64, b"\0")
     begin_inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block)).copy
     begin_outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block)).copy

@@ -136,7 +136,8 @@ class Opening:
             if found is not None:
                 return found
             alive = self._alive(waiting)
-            self._check_capacity(app, wish, alive)
+            self._check_capacity(wish, alive)
+            self.open_sessions.check(app.name, self.clock.now())
             wish = replace(wish, scopes=_with_scopes_of_others(app, wish, alive))
             device = await self.devices.authorize(app, wish.scopes)
             session = await self._open_checked(app, wish, still_needed, device)
@@ -161,7 +162,7 @@ class Opening:
             if found is not None:
                 return found
             alive = self._alive(waiting)
-            self._check_capacity(app, wish, alive)
+            self._check_capacity(wish, alive)
             session = self._new_session(app, wish, device)
             return await to_its_end(asyncio.ensure_future(self._stored(session, wish, listed, alive)))
 
@@ -182,13 +183,12 @@ class Opening:
         now = self.clock.now()
         return [it for it in waiting if not has_passed(it.record.expires_at, it.record.created_at, now)]
 
-    def _check_capacity(self, app: App, wish: Wish, alive: list[Versioned[AuthSession]]) -> None:
+    def _check_capacity(self, wish: Wish, alive: list[Versioned[AuthSession]]) -> None:
         """Limit the open sessions of a pair. Otherwise a tool that varies its scopes could displace the links of
         others."""
         here = sum(versioned.record.resume.address == wish.resume.address for versioned in alive)
         if here >= self.limits.sessions_per_conversation or len(alive) >= self.limits.sessions_per_subject:
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
-        self.open_sessions.check(app.name, self.clock.now())
 
     async def _stored(
         self, session: AuthSession, wish: Wish, listed: WaitingList, alive: list[Versioned[AuthSession]]
@@ -199,10 +199,10 @@ class Opening:
         unseen by the broker, so that such a session ends by itself. The next change of the list drops them.
         """
         now, grant = self.clock.now(), grant_id(*wish.key)
+        locators = [*(versioned.record.locator for versioned in alive), session.locator]
         entry = AuthorizationRequested(
             app=session.app, grant=grant, session=session.id, agent=wish.resume.agent_name, reason=wish.reason
         )
-        locators = [*(versioned.record.locator for versioned in alive), session.locator]
         self.open_sessions.admit(session.locator, session.app, session.expires_at, now)
         try:
             self.audit.write(entry, now)  # no entry, no session: it would be reused without one

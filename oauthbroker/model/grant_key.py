@@ -46,5 +46,7 @@ class GrantKey(NamedTuple):
 def grant_id(app: str, subject: str, account: str = "") -> str:
     """Return `sha256:<hex>` over the length-prefixed parts of the key, so that (a:b, c) and (a, b:c) differ. Also
     `metadata.name`."""
-    parts = (part.encode() for part in GrantKey(app, subject, account).parts)
-    return "sha256:" + hashlib.sha256(b"".join(_LENGTH(len(part)) + part for part in parts)).hexdigest()
+    digest = hashlib.sha256()
+    for part in map(str.encode, GrantKey(app, subject, account).parts):
+        digest.update(_LENGTH(len(part)) + part)
+    return f"sha256:{digest.hexdigest()}"

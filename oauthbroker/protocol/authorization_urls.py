@@ -29,10 +29,9 @@ class AuthorizationUrls:
 
         Raises `appMisconfigured`, and what `Discovery.endpoints` raises.
         """
-        endpoints = await self.discovery.endpoints(app)
+        endpoints = await self._endpoints(app)
         if not endpoints.authorization_url:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no authorization endpoint")
-        await self._check_push(app, endpoints)
 
     async def pushes(self, app: App) -> bool:
         """Tell whether building a URL sends a pushed request to the provider. Raises as `Discovery.endpoints` does."""
@@ -43,9 +42,10 @@ class AuthorizationUrls:
 
         Raises `appMisconfigured` where the provider requires pushed requests: their `request_uri` expires too soon.
         """
-        if await self.discovery.push_required(app):
+        endpoints, must_push = await self.discovery.for_authorization(app)
+        if must_push:
             raise BrokerError(Code.APP_MISCONFIGURED, note="a direct link to a provider that requires pushed requests")
-        return Secret(authorization_url(app, await self.discovery.endpoints(app), attempt, scopes))
+        return Secret(authorization_url(app, endpoints, attempt, scopes))
 
     async def now(self, app: App, attempt: Attempt, scopes: Sequence[str]) -> Secret:
         """Build a URL for immediate use. The request is pushed (RFC 9126) where the provider supports it and the app
@@ -53,22 +53,22 @@ class AuthorizationUrls:
 
         Raises `providerUnreachable`, `providerRateLimited`, `appMisconfigured`.
         """
-        endpoints = await self.discovery.endpoints(app)
+        endpoints = await self._endpoints(app)
         if _pushes(app, endpoints):
             answer = await self.asker.ask(
                 app, lambda known: par_request(known, endpoints, attempt, scopes, clock=self.clock), kind="push"
             )
             return Secret(pushed_url(app, endpoints, par_response(app, answer)))
-        await self._check_push(app, endpoints)
         return Secret(authorization_url(app, endpoints, attempt, scopes))
 
-    async def _check_push(self, app: App, endpoints: Endpoints) -> None:
-        if app.pushed_authorization == "never" or _pushes(app, endpoints):
-            return
-        if await self.discovery.push_required(app):
+    async def _endpoints(self, app: App) -> Endpoints:
+        """Return the app's endpoints, with one for requests that must be pushed."""
+        endpoints, must_push = await self.discovery.for_authorization(app)
+        if must_push and app.pushed_authorization != "never" and not endpoints.pushed_authorization_url:
             raise BrokerError(
                 Code.APP_MISCONFIGURED, note="requests must be pushed, and the app has no endpoint for them"
             )
+        return endpoints
 
 
 def _pushes(app: App, endpoints: Endpoints) -> bool:

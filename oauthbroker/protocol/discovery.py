@@ -62,9 +62,7 @@ class Discovery:
         """
         if not relies_on_discovery(app):
             return app.endpoints
-        learned = (await self.metadata(app)).endpoints
-        empty = {slot: getattr(learned, slot) for slot in Endpoints.__slots__ if not getattr(app.endpoints, slot)}
-        return dataclasses.replace(app.endpoints, **empty)
+        return _completed(app.endpoints, await self.metadata(app))
 
     async def issuer_promised(self, app: App) -> bool:
         """Tell whether a callback without `iss` must be refused (RFC 9207 section 2.4), by the preset, or by the
@@ -73,12 +71,14 @@ class Discovery:
             return app.habits.issuer_promised
         return (await self.metadata(app)).issuer_promised
 
-    async def push_required(self, app: App) -> bool:
-        """Tell whether authorization requests must be pushed (RFC 9126 section 5), by the app, or by the metadata of
-        an app that relies on it. Raises as `endpoints` does."""
-        if app.pushed_authorization == "required" or not relies_on_discovery(app):
-            return app.pushed_authorization == "required"
-        return (await self.metadata(app)).push_required
+    async def for_authorization(self, app: App) -> tuple[Endpoints, bool]:
+        """Return the endpoints, and whether authorization requests must be pushed (RFC 9126 section 5), by the app, or
+        by the metadata of an app that relies on it. Raises as `endpoints` does."""
+        is_required = app.pushed_authorization == "required"
+        if not relies_on_discovery(app):
+            return app.endpoints, is_required
+        metadata = await self.metadata(app)
+        return _completed(app.endpoints, metadata), is_required or metadata.push_required
 
     async def signing_keys(self, app: App, kid: str | None) -> Keys:
         """Return the provider's public keys. They are refetched when none has the id `kid`. Raises as `endpoints`
@@ -155,6 +155,13 @@ class Discovery:
 
     async def _get(self, url: str, app: App, kind: Kind) -> ProviderResponse:
         return await send_for(app, ProviderRequest("GET", url), kind, self._transport, self._limits)
+
+
+def _completed(endpoints: Endpoints, metadata: ProviderMetadata) -> Endpoints:
+    """Return the endpoints, with empty ones filled from the metadata."""
+    learned = metadata.endpoints
+    empty = {slot: getattr(learned, slot) for slot in Endpoints.__slots__ if not getattr(endpoints, slot)}
+    return dataclasses.replace(endpoints, **empty)
 
 
 def relies_on_discovery(app: App) -> bool:

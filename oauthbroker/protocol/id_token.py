@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NewType
+from typing import TYPE_CHECKING, NamedTuple, NewType
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -38,23 +38,28 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_]+)\}")
 _ISSUER_PART = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
+class UnverifiedIdToken(NamedTuple):
+    """An ID token with its header. The `kid` is for finding keys only."""
+
+    token: Secret
+    header: Mapping[str, Json]
+    kid: str | None
+
+
 @validator(Code.ID_TOKEN_INVALID)
-def key_id_of(id_token: Secret) -> str | None:
-    """Return the unverified `kid`, for fetching keys only. Raises `idTokenInvalid`."""
-    return _key_id(_header(id_token))
-
-
-def _key_id(header: Mapping[str, Json]) -> str | None:
+def read_id_token(id_token: Secret) -> UnverifiedIdToken:
+    """Read the header of an ID token. Raises `idTokenInvalid`."""
+    header = _header(id_token)
     kid = header.get("kid")
     if kid is not None and not isinstance(kid, str):
         raise _invalid("kid")
-    return kid
+    return UnverifiedIdToken(id_token, header, kid)
 
 
 @validator(Code.ID_TOKEN_INVALID)
 def verify_id_token(
     app: App,
-    id_token: Secret,
+    id_token: UnverifiedIdToken,
     *,
     issuer: str,
     keys: Sequence[Key],
@@ -75,14 +80,14 @@ def verify_id_token(
     """
     from oauthbroker.protocol.id_token_signature import signed_payload  # imported here: no start needs joserfc
 
-    header = _header(id_token)  # (1)
+    header = id_token.header  # (1)
     if "crit" in header or "b64" in header or KEYS_OF_ITS_OWN & header.keys():
         raise _invalid("header")
     listed = [name for name in app.habits.id_token_algorithms if name in ASYMMETRIC]
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in listed:  # (2)
         raise _invalid("alg")
-    payload = signed_payload(id_token, algorithm, _key_id(header), keys, listed)  # (3) (4)
+    payload = signed_payload(id_token.token, algorithm, id_token.kid, keys, listed)  # (3) (4)
     claims = decode_object(payload, Code.ID_TOKEN_INVALID)
     _check_issuer(claims, issuer, app.habits.issuer_template)  # (5)
     if claims.get("aud") not in (app.client.client_id, [app.client.client_id]):  # (6)

@@ -19,7 +19,7 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.account_names import name_of
 from oauthbroker.protocol.answer_checks import lookup
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
+from oauthbroker.protocol.id_token import VerifiedClaims, read_id_token, verify_id_token
 from oauthbroker.protocol.network.transport import Transport, send_for
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.protocol.unusual_answers import Unusual, unusual_parts
@@ -151,11 +151,12 @@ class OwnerReader:
     ) -> VerifiedClaims | None:
         if tokens.id_token is None or not (app.endpoints.issuer or app.habits.issuer_template):
             return None
-        keys = await self.discovery.signing_keys(app, key_id_of(tokens.id_token))
+        id_token = read_id_token(tokens.id_token)
+        keys = await self.discovery.signing_keys(app, id_token.kid)
         verified = partial(
             verify_id_token,
             app,
-            tokens.id_token,
+            id_token,
             issuer=app.endpoints.issuer,
             nonce=nonce,
             access_token=tokens.access_token,

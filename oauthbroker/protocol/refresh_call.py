@@ -63,7 +63,7 @@ class Redeemer:
         `providerUnreachable` without an answer; `subjectMismatch`, `idTokenInvalid`, `scopeExceeded`,
         `tokenUnchanged` for what `_validate` refuses.
         """
-        refused = RefreshRefused(Code.REAUTH_REQUIRED, spent=False)
+        refused: RefreshRefused | None = None
         for secret in grant.refresh_tokens:
             if not await may_send(secret):
                 return None
@@ -75,6 +75,7 @@ class Redeemer:
                 refused = error
             if refused.code is not Code.REAUTH_REQUIRED:
                 break
+        refused = refused or RefreshRefused(Code.REAUTH_REQUIRED, spent=False)
         raise refused.with_traceback(None)  # its frames hold the answer
 
     async def _ask(self, app: App, endpoints: Endpoints, grant: Grant, secret: Secret) -> TokenResponse:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from oauthbroker.records import codec
 from oauthbroker.repository.versioned import in_place, opened, remove_over, replaceable, write_over
-from oauthbroker.store.format.port import Damage, Entry, Store
+from oauthbroker.store.format.port import Damage, Entry, Key, Store
 
 KIND = "waiting"
 
@@ -14,6 +14,7 @@ KIND = "waiting"
 class WaitingList(NamedTuple):
     """The locators of the sessions on a list, and the generation that was read: 0 for none."""
 
+    key: Key
     app: str
     subject: str
     locators: list[str]
@@ -31,18 +32,17 @@ class WaitingLists:
         """Return the list. A damaged one counts as empty: its sessions end by themselves."""
         key = self._store.key(KIND, app, subject)
         found, generation = await replaceable(self._store, key, self._open, self._on_damage)
-        return WaitingList(app, subject, found or [], generation)
+        return WaitingList(key, app, subject, found or [], generation)
 
     async def save(self, before: WaitingList, locators: list[str]) -> None:
         """Replace a list that was read under the same hold of the pair's lease. An empty list is deleted."""
         if before.locators == locators:
             return
-        key = self._store.key(KIND, before.app, before.subject)
         if not locators:
-            await remove_over(self._store, key, expect=before.generation)
+            await remove_over(self._store, before.key, expect=before.generation)
             return
         spec = {"app": before.app, "subject": before.subject, "sessions": locators}
-        await write_over(self._store, key, codec.encode("WaitingList", {"spec": spec}), expect=before.generation)
+        await write_over(self._store, before.key, codec.encode("WaitingList", {"spec": spec}), expect=before.generation)
 
     def _open(self, entry: Entry) -> list[str]:
         app, subject, locators = opened(_waiting_in, entry)

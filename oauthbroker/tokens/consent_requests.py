@@ -55,7 +55,7 @@ class ConsentRequests:
             return None
         self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
         locale, apart = caller.turn.locale_or(self.settings.locale), caller.private_links
-        declined = [scope for scope in scopes if grant is not None and scope in grant.declined]
+        declined = [] if grant is None else [scope for scope in scopes if scope in grant.declined]
         is_key = app.credential is not None
         name = app.display_name
         message = invitation(reason, name, session.account, locale, declined, apart=apart, is_key=is_key)

@@ -261,7 +261,7 @@ class OAuthManager:
         self, caller: Caller, call: TokenCall, grant: Grant | None, reason: Reason, issue: _Issues[T]
     ) -> T | AuthorizationRequired | None:
         """Use the team's credential, if the call may, or ask the user. None to decide again."""
-        team = await self.team.grant(caller, call)
+        team = await self.team.grant(caller, call) if call.app.credential is not None else None
         decision = self.decisions.decide(call.at_connection(team), team) if team is not None else None
         if isinstance(decision, Refuse):
             raise refusal(decision, is_replaced=False)
@@ -277,8 +277,8 @@ class OAuthManager:
     async def _newest(self, caller: Caller, call: TokenCall) -> tuple[Versioned[Grant] | None, bool]:
         """Return the newest grant, and whether the turn was checked no earlier than that. A store that has to be asked
         is asked for both in one round trip."""
-        known = self.repository.cached_grant(call.key)
-        if caller.turn_holds is None or known is None or self.repository.is_newest(known.entry):
+        known = self.repository.cached_grant(call.key) if caller.turn_holds is not None else None
+        if known is None or self.repository.is_newest(known.entry):
             return await self.repository.grant(call.key), False
         versioned, _ = await asyncio.gather(self.repository.grant(call.key), caller.check_turn())
         return versioned, versioned is known

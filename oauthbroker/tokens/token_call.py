@@ -164,8 +164,9 @@ class Calls:
         whole_turn(caller.turn)
         if app is None:
             raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
-        if caller.turn_id is None and caller.turn.auth is not None:  # the beginning of another turn has checked it
-            check_apps_of_accounts(caller.turn.auth.accounts, self.apps)
+        accounts = caller.turn.auth.accounts if caller.turn.auth is not None else {}
+        if accounts and caller.turn_id is None:  # the beginning of another turn has checked them
+            check_apps_of_accounts(accounts, self.apps)
         auth = caller.auth_for(app.name)
         if carrier is None and app.credential is not None:
             raise NeverHandedOut

@@ -50,7 +50,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, canaries: Canaries) -> Break:
         ("protocol.token_endpoint.lifetime_of", 2),
         ("protocol.token_endpoint.scopes_of", 2),
         ("protocol.token_endpoint.facts_of", 2),
-        ("protocol.identity.key_id_of", 2),
+        ("protocol.identity.read_id_token", 2),
         ("protocol.identity.verify_id_token", 2),
         ("protocol.identity.render", 2),
         ("authorization.finish.check_owner", 2),

@@ -33,8 +33,8 @@ class World:
     async def endpoints(self, app: App) -> Any:
         return app.endpoints
 
-    async def push_required(self, app: App) -> bool:
-        return self.required
+    async def for_authorization(self, app: App) -> Any:
+        return app.endpoints, self.required
 
     async def ask(self, app: App, request: Any, *, kind: str) -> ProviderResponse:
         assert ("push", PAR) == (kind, request(app).url)

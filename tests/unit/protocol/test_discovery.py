@@ -393,17 +393,14 @@ async def test_an_app_that_requires_pushing_learns_where_to(discovery, required)
         par = {"pushed_authorization_request_endpoint": f"{server.url}/par"}
         pages[OIDC] = document(server, **par, require_pushed_authorization_requests=required)
         app = app_of(server, **dict.fromkeys(everything, f"{server.url}/x"))
-        assert ("", False) == (
-            (await discovery.endpoints(app)).pushed_authorization_url,
-            await discovery.push_required(app),
-        )
+        assert (app.endpoints, False) == await discovery.for_authorization(app)
+        assert "" == app.endpoints.pushed_authorization_url
         assert 0 == hits(server, OIDC)
         app = dataclasses.replace(app, pushed_authorization="required")
-        assert f"{server.url}/par" == (await discovery.endpoints(app)).pushed_authorization_url
-        assert await discovery.push_required(app)
-        relying = app_of(server)
-        assert f"{server.url}/par" == (await discovery.endpoints(relying)).pushed_authorization_url
-        assert required is await discovery.push_required(relying)
+        endpoints, must_push = await discovery.for_authorization(app)
+        assert (f"{server.url}/par", True) == (endpoints.pushed_authorization_url, must_push)
+        endpoints, must_push = await discovery.for_authorization(app_of(server))
+        assert (f"{server.url}/par", required) == (endpoints.pushed_authorization_url, must_push)
         assert 1 == hits(server, OIDC)
 
 
