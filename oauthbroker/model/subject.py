@@ -6,18 +6,17 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.accounts import Accounts
 from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
-from oauthbroker.model.turn import Turn, is_mapping
+from oauthbroker.model.turn import Turn
 
 MAX_BYTES = 1024
 
 
 def resolve_subject(app: App, turn: Turn) -> str:
-    """Return the subject that `app.subject_mode` picks, byte for byte as the runtime gave it.
+    """Return the subject that `app.subject_mode` picks in a whole turn, byte for byte as the runtime gave it.
 
     Raises `subjectUnavailable` when the turn has none; user mode never falls back to global.
     """
-    subjects = turn.auth.subjects if turn.auth is not None else None
-    subject = subjects.get(app.subject_mode) if subjects is not None and is_mapping(subjects) else None
+    subject = turn.auth.subjects.get(app.subject_mode) if turn.auth is not None else None
     if not isinstance(subject, str) or not is_subject(subject):
         raise BrokerError(Code.SUBJECT_UNAVAILABLE, mode=app.subject_mode)
     return subject

@@ -135,12 +135,12 @@ class Calls:
 
     def connection(self, caller: Caller, app_name: str) -> str:
         """Return `name`, or `name@account`, with the account that the turn chooses where `app_name` has none. Raises
-        `oauthAppNotFound`, `subjectUnavailable`, `accountRequired`, `accountForbidden`."""
+        `oauthAppNotFound`, `requestInvalid`, `subjectUnavailable`, `accountRequired`, `accountForbidden`."""
         name, account = split_ref(app_name)
         app = self.apps.get(name)
         if app is None:
             raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
-        return resolve_key(app, caller.turn, account).connection
+        return resolve_key(app, whole_turn(caller.turn), account).connection
 
     def larger(self, caller: Caller, call: TokenCall, demanded: frozenset[str]) -> ScopeNeed:
         """Return what to ask the user for: the call's scopes and those that an API demands. The call's alone if the

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from oauthbroker.core.lifecycle import seconds_to_wait, to_its_end
+from oauthbroker.core.lifecycle import UnderWay, seconds_to_wait, to_its_end
 from oauthbroker.store.file.locks import HeldLock, Locks
 from oauthbroker.store.file.versioned_entries import EntryFiles, Prepared
 from oauthbroker.store.format.port import Entry, Key, Tag
@@ -26,20 +26,24 @@ def write_lock(key: Key) -> str:
 
 
 class Writer:
-    """Writes the entries of one store. A write that has begun ends, also if its caller is cancelled."""
+    """Writes the entries of one store. A write that has begun ends, also if its caller is cancelled: a spent refresh
+    token's successor must be stored."""
 
     def __init__(self, entries: EntryFiles, locks: Locks) -> None:
         self._entries, self._locks = entries, locks
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="oauthbroker-store")
-        self.under_way: set[asyncio.Task[Any]] = set()
+        self._under_way = UnderWay()
 
     async def put(self, key: Key, prepare: Callable[[], Prepared], *, has_space: bool) -> Entry:
         """Put the version in place that `prepare` prepares on a thread. `has_space`: its space is reserved already."""
-        return await self._see_through(self._put(write_lock(key), prepare, has_space=has_space))
+        lock = write_lock(key)
+        if not has_space:
+            seconds_to_wait(lock, PATIENCE_SECONDS)  # seals and syncs nothing for a lock that has stayed held
+        return await to_its_end(self._under_way.begin(self._put(lock, prepare)))
 
     async def change(self, key: Key, work: Callable[[HeldLock], T]) -> T:
         """Run `work` on a thread, under the entry's lock."""
-        return await self._see_through(self._under_lock(key, work))
+        return await to_its_end(self._under_way.begin(self._under_lock(key, work)))
 
     async def settle(self) -> None:
         """Take every lock once: then each write has ended that began before."""
@@ -63,9 +67,8 @@ class Writer:
             held.release()
 
     async def drain(self) -> None:
-        """Wait until all writes under way have ended."""
-        while self.under_way:
-            await to_its_end(asyncio.gather(*self.under_way, return_exceptions=True))
+        """Begin no more writes, and wait until all those under way have ended."""
+        await to_its_end(asyncio.ensure_future(self._under_way.close()))
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` on a thread. An OSError becomes a BrokerError, as `at_border` makes it."""
@@ -75,16 +78,7 @@ class Writer:
             failed = failure(exc)
         raise failed
 
-    async def _see_through(self, work: Coroutine[Any, Any, T]) -> T:
-        """Finish a write even if its caller is cancelled: a spent refresh token's successor must be stored."""
-        task = asyncio.get_running_loop().create_task(work)
-        self.under_way.add(task)
-        task.add_done_callback(self.under_way.discard)
-        return await to_its_end(task)
-
-    async def _put(self, lock: str, prepare: Callable[[], Prepared], *, has_space: bool) -> Entry:
-        if not has_space:
-            seconds_to_wait(lock, PATIENCE_SECONDS)  # seals and syncs nothing for a lock that has stayed held
+    async def _put(self, lock: str, prepare: Callable[[], Prepared]) -> Entry:
         done = await self.run(partial(self._put_at_once, lock, prepare))
         if isinstance(done, Entry):
             return done

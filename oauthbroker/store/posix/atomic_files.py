@@ -20,7 +20,7 @@ def write_file(fs: Fs, fd: int, data: bytes, *, reserved: bool = False) -> None:
 
     After a failure the descriptor is unusable: the kernel may mark the lost page as clean.
     """
-    if data:
+    if data and not reserved:
         fs.reserve(fd, len(data))
     rest = memoryview(data)
     while rest:

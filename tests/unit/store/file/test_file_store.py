@@ -295,7 +295,7 @@ async def test_a_lock_outlasts_the_work_of_a_cancelled_writer(tmp_path):
         caller = asyncio.create_task(store.put(key, b"x", expect=0))
         await asyncio.sleep(0.01)
     await fs.waiting.wait()
-    (writer,) = store._writer.under_way
+    (writer,) = store._writer._under_way._tasks
     writer.cancel()
     await asyncio.sleep(0.01)
     assert None is other._locks.try_now(lock)
