@@ -76,7 +76,9 @@ class Opening:
         Raises `rateLimited`, store codes, `appMisconfigured` where the link would lead to an error page, the errors of
         `McpClients.complete`, and in the device code flow those of its request.
         """
-        app = (await self.mcp_clients.complete(app, new_session=True)).at(wish.params)
+        if app.mcp is not None:
+            app = await self.mcp_clients.complete(app, new_session=True)
+        app = app.at(wish.params)
         has_page = app.has_callback or app.credential is not None
         if has_page and app.is_at_a_connection:
             await self._check_authorization_urls(app)
@@ -101,7 +103,7 @@ class Opening:
         login = self.config.bundle.login if app.owner.confirmation == "brokerLogin" else None
         try:
             async with asyncio.timeout(LOOK_SECONDS):
-                own = (app,) if app.has_callback else ()
+                own = (app,) if app.credential is None else ()
                 for client in (*own, login.app) if login is not None else own:
                     await self.authorization_urls.check(client)
         except TimeoutError:
@@ -135,8 +137,7 @@ class Opening:
             found = await self._reusable(app, wish, waiting)
             if found is not None:
                 return found
-            alive = self._alive(waiting)
-            self._check_capacity(wish, alive)
+            alive = self._alive(wish, waiting)
             self.open_sessions.check(app.name, self.clock.now())
             wish = replace(wish, scopes=_with_scopes_of_others(app, wish, alive))
             device = await self.devices.authorize(app, wish.scopes)
@@ -161,8 +162,7 @@ class Opening:
             found = await self._reusable(app, wish, waiting)
             if found is not None:
                 return found
-            alive = self._alive(waiting)
-            self._check_capacity(wish, alive)
+            alive = self._alive(wish, waiting)
             session = self._new_session(app, wish, device)
             return await to_its_end(asyncio.ensure_future(self._stored(session, wish, listed, alive)))
 
@@ -179,16 +179,15 @@ class Opening:
                 return session
         return None
 
-    def _alive(self, waiting: list[Versioned[AuthSession]]) -> list[Versioned[AuthSession]]:
+    def _alive(self, wish: Wish, waiting: list[Versioned[AuthSession]]) -> list[Versioned[AuthSession]]:
+        """Return the sessions that have not expired. Raises `rateLimited` if a pair has too many: otherwise a tool that
+        varies its scopes could displace the links of others."""
         now = self.clock.now()
-        return [it for it in waiting if not has_passed(it.record.expires_at, it.record.created_at, now)]
-
-    def _check_capacity(self, wish: Wish, alive: list[Versioned[AuthSession]]) -> None:
-        """Limit the open sessions of a pair. Otherwise a tool that varies its scopes could displace the links of
-        others."""
+        alive = [it for it in waiting if not has_passed(it.record.expires_at, it.record.created_at, now)]
         here = sum(versioned.record.resume.address == wish.resume.address for versioned in alive)
         if here >= self.limits.sessions_per_conversation or len(alive) >= self.limits.sessions_per_subject:
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
+        return alive
 
     async def _stored(
         self, session: AuthSession, wish: Wish, listed: WaitingList, alive: list[Versioned[AuthSession]]
@@ -198,8 +197,8 @@ class Opening:
         End the older sessions of the same wish that no browser has started. A user types a device code elsewhere,
         unseen by the broker, so that such a session ends by itself. The next change of the list drops them.
         """
-        now, grant = self.clock.now(), grant_id(*wish.key)
         locators = [*(versioned.record.locator for versioned in alive), session.locator]
+        now, grant = self.clock.now(), grant_id(*wish.key)
         entry = AuthorizationRequested(
             app=session.app, grant=grant, session=session.id, agent=wish.resume.agent_name, reason=wish.reason
         )

@@ -107,9 +107,8 @@ class _Copier:
 
     def _object(self, value: Any, levels: int) -> dict[str, Json]:
         copy: dict[str, Json] = {}
-        names = [str.__str__(it) if issubclass(type(it), str) else self._name(it) for it in dict.keys(value)]
-        self._text("".join(names))
-        for name, each in zip(names, dict.values(value), strict=True):
+        for given, each in dict.items(value):
+            name = str.__str__(given) if issubclass(type(given), str) else self._name(given)
             if name in copy:
                 raise NotPlainJson("it has two members that have one name in JSON: use texts as names")
             try:
@@ -117,6 +116,7 @@ class _Copier:
             except NotPlainJson as problem:
                 problem.below(name)
                 raise
+        self._text("".join(copy))
         return copy
 
     def _name(self, given: object) -> str:

@@ -222,16 +222,10 @@ def _wrong_member(turn: Turn) -> str:
         return "locale"
     if auth.accounts:
         check_accounts(auth.accounts)
-    if not is_mapping(turn.origin):
-        return "origin"
-    if not is_mapping(auth.actor):
-        return "actor"
-    return "" if is_mapping(auth.subjects) else "subjects"
-
-
-def is_mapping(given: object) -> bool:
-    """Return whether it is a mapping. Nearly all are plain dictionaries, which need no look at a registry."""
-    return type(given) is dict or isinstance(given, Mapping)
+    for name, given in (("origin", turn.origin), ("actor", auth.actor), ("subjects", auth.subjects)):
+        if type(given) is not dict and not isinstance(given, Mapping):  # plain dictionaries need no look at a registry
+            return name
+    return ""
 
 
 def _read(read: Callable[[Any], Any], given: object) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from oauthbroker.core.clock import has_passed
 from oauthbroker.core.errors import Code
@@ -242,7 +242,12 @@ class AuthSession:
         status = codec.members(self) | {"nonce": attempt["nonce"], "cookie": attempt["cookie"]}
         spec = dict(zip(SPEC, map(status.pop, SPEC), strict=True))
         spec["oauthAppRef"] = {"kind": self.kind, "name": self.app}
-        spec["flow"] = self.device.to_json() if self.device is not None else _code_flow(attempt)
+        if self.device is not None:
+            spec["flow"] = self.device.to_json()
+        else:
+            verifier, challenge = attempt["codeVerifier"], attempt["codeChallenge"]
+            pkce = {"method": "S256", "codeVerifier": verifier, "codeChallenge": challenge}
+            spec["flow"] = {"type": "authorization_code", "state": attempt["state"], "pkce": pkce}
         return codec.encode("AuthSessionRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
 
     @classmethod
@@ -264,8 +269,3 @@ class AuthSession:
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class ClaimedSession(AuthSession):
     """A session whose code only this process may redeem. Only `claim` returns one."""
-
-
-def _code_flow(attempt: Mapping[str, Any]) -> dict[str, Any]:
-    pkce = {"method": "S256", "codeVerifier": attempt["codeVerifier"], "codeChallenge": attempt["codeChallenge"]}
-    return {"type": "authorization_code", "state": attempt["state"], "pkce": pkce}
