@@ -110,7 +110,6 @@ class StoreQueues:
             if item is None:
                 return index.has_settled(event_id, lease, done=True)
             index.settle(event_id, lease, done=True)
-            index.finish(event_id)
         return True
 
     async def nack(self, agent: str, event_id: str, lease: str) -> bool:

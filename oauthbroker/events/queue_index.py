@@ -154,11 +154,14 @@ class Index:
             )
 
     def settle(self, event_id: str, lease: str, *, done: bool) -> None:
-        """Remember a lease that is being settled, in the segment of its event. Call it before the event leaves."""
+        """Remember a lease that is being settled, in the segment of its event. An event that is done leaves."""
         segment = self._holding(event_id)
         if segment is not None:
             settled = Settled(id=event_id, lease=lease, done=done, order=self._order())
-            self.segments[segment.number] = replace(segment, settled=newest((*segment.settled, settled)))
+            items = tuple(each for each in segment.items if not done or each.id != event_id)
+            self.segments[segment.number] = replace(segment, items=items, settled=newest((*segment.settled, settled)))
+        if done:
+            self.finish(event_id)
 
     def finish(self, event_id: str) -> None:
         """Remove an event that is done."""

@@ -86,11 +86,13 @@ class QueueStorage:
     async def _write(self, agent: str, plan: Plan, bodies: Sequence[AgentEvent], gone: Sequence[str]) -> None:
         """Write the new bodies and the parts, then delete the events that have left. A caller that is cancelled in
         between waits for all of it: else bodies without a place would stay until the next start."""
-        await _each(self._repository.events.keep, bodies)
+        if bodies:
+            await _each(self._repository.events.keep, bodies)
         lost = True
         with suppress(Conflict):
             if plan.first is not None or plan.last is not None:
-                await self._drop(agent, plan.before)
+                for number in plan.before:
+                    await self._drop(agent, number)
             if plan.first is not None:
                 await self._put(agent, HEAD, plan.first)
             for segment in plan.segments:
@@ -100,13 +102,14 @@ class QueueStorage:
             lost = False
         if lost:
             raise BrokerError(Code.STORE_LOCKED, note="the queue was changed without its lock")
-        await self._drop(agent, plan.after)
-        await _each(self._repository.events.drop, gone)
+        for number in plan.after:
+            await self._drop(agent, number)
+        if gone:
+            await _each(self._repository.events.drop, gone)
 
-    async def _drop(self, agent: str, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            self._cache.pop((agent, number))
-            await self._parts.drop(agent, number)
+    async def _drop(self, agent: str, number: int) -> None:
+        self._cache.pop((agent, number))
+        await self._parts.drop(agent, number)
 
     async def _put(self, agent: str, number: int, part: Head | Segment) -> None:
         cached, body = self._cache.pop((agent, number)), part.to_plaintext()

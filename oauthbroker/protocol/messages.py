@@ -110,6 +110,8 @@ def in_their_words(app: App, members: Mapping[str, Value]) -> dict[str, Value]:
 
 def with_headers(request: ProviderRequest, headers: Mapping[str, str], client_id: str) -> ProviderRequest:
     """Add a provider's own `headers`, `{client_id}` in their values filled in. They never replace ours."""
+    if not headers:
+        return request
     taken = {spelled_text(name) for name in request.headers} | OUR_HEADERS
     added, accept = dict(request.headers), request.accept
     for name, value in headers.items():

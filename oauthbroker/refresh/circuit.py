@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from oauthbroker.core.bounded_cache import Bounded
@@ -73,7 +74,7 @@ class Circuits:
         self._circuits: dict[str, _Circuit] = {}
         self._own = Bounded[tuple[str, str], _Circuit](_MOST_OWN)
         self._suspects = defaultdict[str, Suspects](Suspects)
-        self._limits: dict[str, ConcurrencyLimit] = {}
+        self._limits = defaultdict[str, ConcurrencyLimit](partial(ConcurrencyLimit, clock, at_once))
         self._rows_of_failing: dict[str, asyncio.Semaphore] = {}
 
     @asynccontextmanager
@@ -102,7 +103,7 @@ class Circuits:
                     trial.is_tried, trial.trial_until = False, 0.0
 
     def _rows_of(self, app: str, grant: str) -> list[AbstractAsyncContextManager[None]]:
-        every = self._limits.setdefault(app, ConcurrencyLimit(self._clock, self._at_once)).held(grant)
+        every = self._limits[app].held(grant)
         if not self._suspects[app].has_failed(grant):
             return [every]
         return [self._rows_of_failing.setdefault(app, asyncio.Semaphore(max(1, self._at_once // 2))), every]
