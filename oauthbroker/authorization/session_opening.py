@@ -100,7 +100,7 @@ class Opening:
 
         A provider that does not answer now does not prevent a link: it may answer when the user follows it.
         """
-        login = self.config.bundle.login if app.owner.confirmation == "brokerLogin" else None
+        login = self.config.bundle.login if app.owner.binding == "brokerLogin" else None
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 own = (app,) if app.credential is None else ()

@@ -54,7 +54,7 @@ class ConsentRequests:
         if session is None or session.config_digest != app.config_digest:
             return None
         self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
-        locale, apart = caller.turn.locale_or(self.settings.locale), caller.private_links
+        locale, apart = caller.turn.locale or self.settings.locale, caller.private_links
         declined = [] if grant is None else [scope for scope in scopes if scope in grant.declined]
         is_key = app.credential is not None
         name = app.display_name
