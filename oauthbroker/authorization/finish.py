@@ -187,7 +187,7 @@ class Finish:
         self.metrics.add(Metric.CONNECTIONS_FAILED, code.value)
         self.outbox.notify()
         self.audit.write(ConnectFailed(app=session.app, session=session.id, code=code.value), now)
-        await self.waiting.forget(session.app, session.subject, {session.locator})  # readers skip ended sessions
+        await self.repository.forget_waiting(session.app, session.subject, {session.locator})  # readers skip it
         return True
 
     async def give_up(
@@ -209,7 +209,7 @@ class Finish:
         async with self.repository.pair(session.key):
             if not await self.lapse_locked(versioned, event=event):
                 return False
-            await self.waiting.forget(session.app, session.subject, {session.locator})
+            await self.repository.forget_waiting(session.app, session.subject, {session.locator})
         self.outbox.notify()
         return True
 

@@ -1,4 +1,4 @@
-"""The sessions of a pair that wait for one grant: completed with it, or taken off the list as they end."""
+"""The sessions of a pair that wait for one grant: completed with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oauthbroker.repository.repository import Conflict, Repository, Versioned
 
 @dataclass(frozen=True, slots=True)
 class WaitingSessions:
-    """Completes and forgets waiting sessions. The caller holds the pair's lease."""
+    """Completes waiting sessions. The caller holds the pair's lease."""
 
     repository: Repository
     clock: Clock
@@ -29,8 +29,8 @@ class WaitingSessions:
         One with claims needs those with which the grant was made."""
         left = list[str]()  # no other session of the pair begins or ends under its lease
         listed = await self.repository.waiting_lists.of(grant.app, grant.subject)
-        for other in await self.repository.waiting_on(listed):
-            if other.record.locator != first.locator and not await self._complete_other(grant, other, first.claims):
+        for other in await self.repository.waiting_on(listed, but={first.locator}):
+            if not await self._complete_other(grant, other, first.claims):
                 left.append(other.record.locator)
         await self.repository.waiting_lists.save(listed, left)
 
@@ -52,8 +52,3 @@ class WaitingSessions:
                 continue
             return True
         return False
-
-    async def forget(self, app: str, subject: str, gone: set[str]) -> None:
-        listed = await self.repository.waiting_lists.of(app, subject)
-        left = [versioned.record.locator for versioned in await self.repository.waiting_on(listed)]
-        await self.repository.waiting_lists.save(listed, [locator for locator in left if locator not in gone])

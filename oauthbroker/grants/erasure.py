@@ -202,7 +202,7 @@ class Erasure:
         """Remove the ended sessions of a pair, under one lease."""
         key = sessions[0].record.key
         async with self.repository.pair(key):
-            await self._forget_waiting(key.app, key.subject)
+            await self.repository.forget_waiting(key.app, key.subject)
             for versioned in sessions:
                 newest = await self.repository.session(versioned.record.locator)
                 if newest is not None and not newest.record.open:
@@ -219,15 +219,9 @@ class Erasure:
             await self.uses.forget(grant.id)
             if versioned is not None:
                 self.audit.write(GrantErased(app=grant.app, grant=grant.id), self.clock.now())
-                await self._forget_waiting(key.app, key.subject)
+                await self.repository.forget_waiting(key.app, key.subject)
                 await self.repository.erase_grant(versioned)
         return True
-
-    async def _forget_waiting(self, app: str, subject: str) -> None:
-        """Keep the open sessions of the pair alone in its list, under its lease."""
-        listed = await self.repository.waiting_lists.of(app, subject)
-        waiting = await self.repository.waiting_on(listed)
-        await self.repository.waiting_lists.save(listed, [versioned.record.locator for versioned in waiting])
 
     async def _remove_events(self, events: Iterable[AgentEvent]) -> None:
         by_agent: dict[str, set[str]] = defaultdict(set)

@@ -171,11 +171,13 @@ class Repository(GrantRecords):
         """Return the open sessions of a subject for an app, of all its accounts, oldest first."""
         return await self.waiting_on(await self.waiting_lists.of(app, subject))
 
-    async def waiting_on(self, listed: WaitingList) -> list[Versioned[AuthSession]]:
-        """Return the open sessions of a waiting list, oldest first. Unreadable ones are left out: no user can complete
-        them."""
+    async def waiting_on(self, listed: WaitingList, but: Collection[str] = ()) -> list[Versioned[AuthSession]]:
+        """Return the open sessions of a waiting list, oldest first, but those of some locators. Unreadable ones are
+        left out: no user can complete them."""
         found = []
         for locator in listed.locators:
+            if locator in but:
+                continue
             try:
                 versioned = await self.session(locator)
             except BrokerError as error:
@@ -186,6 +188,12 @@ class Repository(GrantRecords):
             if versioned is not None and versioned.record.open:
                 found.append(versioned)
         return found
+
+    async def forget_waiting(self, app: str, subject: str, gone: Collection[str] = ()) -> None:
+        """Keep only open sessions on a pair's waiting list, and none of `gone`. The caller holds the pair's lease."""
+        listed = await self.waiting_lists.of(app, subject)
+        left = [versioned.record.locator for versioned in await self.waiting_on(listed, but=gone)]
+        await self.waiting_lists.save(listed, left)
 
     # pending work
 
