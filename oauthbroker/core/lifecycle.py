@@ -85,11 +85,11 @@ class Pass:
     @contextmanager
     def lock_budget(self) -> Iterator[None]:
         """Shorten every wait for a lock in the body, also in tasks that it starts."""
-        before = _pass.set(self)
+        before = current_pass.set(self)
         try:
             yield
         finally:
-            _pass.reset(before)
+            current_pass.reset(before)
 
     @contextmanager
     def collected(self) -> Iterator[None]:
@@ -112,18 +112,14 @@ class Pass:
             raise self._failed
 
 
-_pass: ContextVar[Pass | None] = ContextVar("pass", default=None)
-
-
-def current_pass() -> Pass | None:
-    """Return the pass whose lock budget holds here."""
-    return _pass.get()
+current_pass: ContextVar[Pass | None] = ContextVar("current_pass", default=None)
+"""The pass whose lock budget holds here."""
 
 
 def seconds_to_wait(lock: str, most: float) -> float:
     """Return how long to wait for a lock of the store: `most`, or less in a pass. Raises `storeLocked` for a lock that
     has stayed held in this pass."""
-    current = _pass.get()
+    current = current_pass.get()
     if current is None:
         return most
     if lock in current.held:
@@ -133,7 +129,7 @@ def seconds_to_wait(lock: str, most: float) -> float:
 
 def note_held(lock: str) -> None:
     """Remember for the rest of the pass that a lock stayed held."""
-    current = _pass.get()
+    current = current_pass.get()
     if current is not None:
         current.held.add(lock)
         current.seconds = NEXT_LOCK_SECONDS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.records import AgentEvent
-from oauthbroker.repository.versioned import drop, opened, readable_records, write_over
+from oauthbroker.repository.versioned import UNREADABLE, drop, opened, readable_records, write_over
 from oauthbroker.store.format.port import Conflict, Damage, Entry, Store
 
 KIND = "events"
@@ -35,7 +36,18 @@ class EventRecords:
             yield event
 
     async def drop(self, event_id: str) -> None:
-        await drop(self._store, self._store.key(KIND, event_id), self._on_damage)
+        """Delete the event's body, in any state. Idempotent."""
+        key = self._store.key(KIND, event_id)
+        try:
+            await self._store.delete(key, expect=1)  # a body has one version
+        except Conflict:  # it is gone, or damaged
+            pass
+        except BrokerError as error:
+            if error.code not in UNREADABLE:
+                raise
+        else:
+            return
+        await drop(self._store, key, self._on_damage)
 
 
 def _open(entry: Entry) -> AgentEvent:

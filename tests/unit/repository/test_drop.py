@@ -10,7 +10,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
-from oauthbroker.store.format.port import Key
+from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
 
@@ -18,9 +18,13 @@ Drop = Callable[[Repository], Awaitable[None]]
 
 
 class CountingStore(MemoryStore):
-    """A store that counts the deletes it is asked for."""
+    """A store that counts the reads and deletes it is asked for."""
 
-    deletes = 0
+    reads = deletes = 0
+
+    async def get(self, key: Key) -> Entry | None:
+        self.reads += 1
+        return await super().get(key)
 
     async def delete(self, key: Key, *, expect: int) -> None:
         self.deletes += 1
@@ -45,7 +49,17 @@ DROPS: dict[str, tuple[Callable[[MemoryStore], Key], Drop]] = {
 READ = ("a use", "a due marker")  # a part is reported when its queue is rebuilt, an event when it is read
 
 
-@pytest.mark.parametrize("name", DROPS)
+async def test_the_body_of_an_event_has_one_version_and_is_deleted_unread() -> None:
+    store = CountingStore(kinds=KINDS, lease_kinds=LEASES, clock=TestClock())
+    place, drop = DROPS["an event"]
+    await store.put(place(store), b"{}", expect=0)
+    await drop(Repository(store))
+    assert (0, 1) == (store.reads, store.deletes)
+    await drop(Repository(store))
+    assert await store.get(place(store)) is None
+
+
+@pytest.mark.parametrize("name", sorted(DROPS.keys() - {"an event"}))
 async def test_a_record_that_is_missing_is_not_deleted_again(name: str) -> None:
     store = CountingStore(kinds=KINDS, lease_kinds=LEASES, clock=TestClock())
     await DROPS[name][1](Repository(store))
