@@ -96,7 +96,7 @@ class ResumeTarget:
             swarm_ref=f"{swarm['kind']}/{swarm['name']}",
             origin=data.get("origin", {}),
             auth=TurnAuth(dict(auth.get("actor", {})), dict(auth.get("subjects", {})), dict(auth.get("accounts", {}))),
-            locale=known_locale(data.get("locale")),
+            locale=known_locale(data["locale"]) if "locale" in data else None,
         )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Notifier, seconds_to_wait
+from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.store.format.entry_names import check_key, check_kinds, check_tags, entry_names, labelled_mac, tag_of
 from oauthbroker.store.format.port import Conflict, Entry, Key, Lease, Reservation, Tag
 from oauthbroker.store.format.seal import MAX_BODY
@@ -166,7 +165,7 @@ class MemoryStore:
         check_key(key, self._lease_kinds)
         self._check_open()
         name = f"{key.kind}-{key.name}"
-        async with self._gates.entered(name, asyncio.get_running_loop().time() + seconds_to_wait(name, wait)):
+        async with self._gates.entered(name, wait):
             yield _Held()
 
     async def tidy(self, lease_kinds: Collection[str]) -> None:

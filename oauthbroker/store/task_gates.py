@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import note_held
+from oauthbroker.core.lifecycle import note_held, seconds_to_wait
 
 
 class _Gate(asyncio.Lock):
@@ -24,14 +24,16 @@ class TaskGates(defaultdict[str, _Gate]):
         super().__init__(_Gate)
 
     @asynccontextmanager
-    async def entered(self, name: str, deadline: float) -> AsyncIterator[None]:
-        """Be the only task of this process in the body. Raises `storeLocked` at the deadline, by the loop's time."""
+    async def entered(self, name: str, wait: float) -> AsyncIterator[float]:
+        """Be the only task of this process in the body. Yield the deadline for the lock, by the loop's time. Raises
+        `storeLocked` then, after `wait` seconds, or sooner in a pass of background work."""
+        deadline = asyncio.get_running_loop().time() + seconds_to_wait(name, wait)
         gate = self[name]
         gate.users += 1
         try:
             await (gate.acquire() if gate.users == 1 else _enter(name, gate, deadline))
             try:
-                yield
+                yield deadline
             finally:
                 gate.release()
         finally:

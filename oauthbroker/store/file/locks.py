@@ -18,7 +18,7 @@ from functools import cache
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import note_held, seconds_to_wait
+from oauthbroker.core.lifecycle import note_held
 from oauthbroker.store.posix.checked_files import check_file
 from oauthbroker.store.posix.system_calls import Fs, failure
 from oauthbroker.store.task_gates import TaskGates
@@ -79,10 +79,9 @@ class Locks:
 
     @asynccontextmanager
     async def hold(self, name: str, wait: float) -> AsyncIterator[HeldLock]:
-        """Hold the lock `name` for the body. Raises `storeLocked` after `wait` seconds, or sooner in a pass of
-        background work, `storePermissions` if the lock file is not a plain file of ours."""
-        deadline = asyncio.get_running_loop().time() + seconds_to_wait(name, wait)
-        async with self._gates.entered(name, deadline):
+        """Hold the lock `name` for the body. Raises `storeLocked` as `TaskGates.entered`, and `storePermissions` if the
+        lock file is not a plain file of ours."""
+        async with self._gates.entered(name, wait) as deadline:
             held = self._try(name) or await self._poll(name, deadline)
             try:
                 yield held

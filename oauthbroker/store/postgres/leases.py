@@ -19,7 +19,7 @@ from typing import Any, Final
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import note_held, seconds_to_wait, to_its_end
+from oauthbroker.core.lifecycle import note_held, to_its_end
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.contact import LEASE_SECONDS
 from oauthbroker.store.postgres.pools import holds_lease
@@ -114,10 +114,9 @@ class LeaseRows:
 
     @asynccontextmanager
     async def hold(self, name: str, wait: float) -> AsyncIterator[LeaseRow]:
-        """Hold the lease for the body, in which only the database's word counts. Raises `storeLocked` after `wait`
-        seconds, or sooner in a pass of background work."""
-        deadline = asyncio.get_running_loop().time() + seconds_to_wait(name, wait)
-        async with self._gates.entered(name, deadline):
+        """Hold the lease for the body, in which only the database's word counts. Raises `storeLocked` as
+        `TaskGates.entered`."""
+        async with self._gates.entered(name, wait) as deadline:
             held = await self._taken(name, deadline)
             keeping, outside = asyncio.create_task(held.keep_alive()), holds_lease.get()
             holds_lease.set(True)
