@@ -163,10 +163,6 @@ class Turn:
             self.agent_name, self.instance_key, self.swarm_ref, origin=self.origin, auth=auth, locale=self.locale
         )
 
-    def locale_or(self, default: Locale) -> Locale:
-        """Return the language to answer this turn in."""
-        return known_locale(self.locale) or default
-
 
 TurnLike = Turn | Mapping[str, Json]
 
@@ -203,7 +199,7 @@ def _problem_of(given: object) -> BrokerError:
 
 def locale_of(given: object, default: Locale) -> Locale:
     """Return the language to answer in, for anything that was given as a turn."""
-    return given.locale_or(default) if isinstance(given, Turn) else default
+    return known_locale(given.locale if isinstance(given, Turn) else None) or default
 
 
 def _wrong_member(turn: Turn) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.records import AgentEvent
@@ -10,6 +11,7 @@ from oauthbroker.repository.versioned import UNREADABLE, drop, opened, readable_
 from oauthbroker.store.format.port import Conflict, Damage, Entry, Store
 
 KIND = "events"
+_open: Callable[[Entry], AgentEvent] = partial(opened, AgentEvent.from_plaintext)
 
 
 class EventRecords:
@@ -48,7 +50,3 @@ class EventRecords:
         else:
             return
         await drop(self._store, key, self._on_damage)
-
-
-def _open(entry: Entry) -> AgentEvent:
-    return opened(AgentEvent.from_plaintext, entry)

@@ -59,7 +59,7 @@ class Endpoint:
         if operation.is_token_call and call is None:  # the context counts what comes later
             self.services.contexts.count_refused(refused.code)
         await self._note(request, caller, refused)
-        default = caller.turn.locale_or(self.locale) if isinstance(caller, TurnTokenHolder) else self.locale
+        default = (caller.turn.locale if isinstance(caller, TurnTokenHolder) else None) or self.locale
         more = {"errors": list(refused.errors)} if refused.errors else None
         return error_responses.refusal(refused, request, default, more)
 

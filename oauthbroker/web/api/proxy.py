@@ -163,7 +163,7 @@ class ProxyEndpoint:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _refusal(self, request: Request, caller: TurnTokenHolder | None, refused: BrokerError) -> Response:
-        default = self.locale if caller is None else caller.turn.locale_or(self.locale)
+        default = (caller.turn.locale if caller is not None else None) or self.locale
         response = _marked(error_responses.refusal(refused, request, default), "error")
         if name := network_failure(refused):
             response.headers[NETWORK] = name

@@ -106,7 +106,7 @@ from oauthbroker.web.words import locale_of
 chosen = locale_of("eo-XX, ko;q=0.5", "en")
 body = TurnBody.model_validate({"agentName": "planner", "instanceKey": "1", "locale": chosen})
 turn = whole_turn(Turn("planner", "1", locale=body.locale))
-page = render_outcome("expired", locale=turn.locale_or("en"))
+page = render_outcome("expired", locale=turn.locale or "en")
 print(LOCALES, chosen, BrokerSpec(locale=chosen).locale, '<html lang="eo"' in page.html)
 print("Ligilo mortis" in page.html, "It may have expired" in page.html)
 print(BrokerError(Code.NOT_FOUND).message(chosen), BrokerError(Code.RATE_LIMITED).message(chosen)[:14])
