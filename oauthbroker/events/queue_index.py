@@ -161,10 +161,11 @@ class Index:
             items = tuple(each for each in segment.items if not done or each.id != event_id)
             self.segments[segment.number] = replace(segment, items=items, settled=newest((*segment.settled, settled)))
         if done:
-            self.finish(event_id)
+            self.take_dead_letter(event_id)
+            self.gone.add(event_id)
 
     def finish(self, event_id: str) -> None:
-        """Remove an event that is done."""
+        """Remove an event that is done without a lease."""
         self.remove(event_id)
         self.take_dead_letter(event_id)
         self.gone.add(event_id)

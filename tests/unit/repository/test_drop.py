@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from oauthbroker.core.errors import Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
-from oauthbroker.store.format.port import Entry, Key
+from oauthbroker.repository.versioned import UNREADABLE
+from oauthbroker.store.format.port import Conflict, Entry, Key
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
 
@@ -55,6 +56,22 @@ async def test_the_body_of_an_event_has_one_version_and_is_deleted_unread() -> N
     await store.put(place(store), b"{}", expect=0)
     await drop(Repository(store))
     assert (0, 1) == (store.reads, store.deletes)
+    await drop(Repository(store))
+    assert await store.get(place(store)) is None
+
+
+@pytest.mark.parametrize("code", [None, *sorted(UNREADABLE)])
+async def test_the_body_of_an_event_that_cannot_be_deleted_unread_is_removed_all_the_same(code: Code | None) -> None:
+    class Store(MemoryStore):
+        async def delete(self, key: Key, *, expect: int) -> None:
+            if expect == 1:
+                raise Conflict if code is None else BrokerError(code)
+            await super().delete(key, expect=expect)
+
+    store = Store(kinds=KINDS, lease_kinds=LEASES, clock=TestClock())
+    place, drop = DROPS["an event"]
+    for expect in range(2):
+        await store.put(place(store), b"{}", expect=expect)
     await drop(Repository(store))
     assert await store.get(place(store)) is None
 

@@ -57,6 +57,15 @@ def test_a_turn_whose_subject_was_exchanged_is_not_answered_with_the_one_before(
     assert Code.SUBJECT_UNAVAILABLE is validated(calls, caller, "mail", None, None)
 
 
+@pytest.mark.parametrize("auth", [7, TurnAuth(subjects=7)])  # type: ignore[arg-type]
+def test_the_connection_of_an_odd_turn_is_refused_as_its_token_call_is(auth: Any) -> None:
+    calls, caller = Calls({"mail": MAIL}, 300), Caller(Turn("planner", "1", auth=auth))
+    assert Code.REQUEST_INVALID is validated(calls, caller, "mail", None, None)
+    with pytest.raises(BrokerError) as refused:
+        calls.connection(caller, "mail")
+    assert Code.REQUEST_INVALID is refused.value.code
+
+
 class Lying(str):
     """A text that equals every other one."""
 
