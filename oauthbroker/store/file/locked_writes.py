@@ -67,7 +67,7 @@ class Writer:
             held.release()
 
     async def drain(self) -> None:
-        """Begin no more writes, and wait until all those under way have ended."""
+        """Refuse new writes, and wait until those under way have ended."""
         await to_its_end(asyncio.ensure_future(self._under_way.close()))
 
     async def run(self, work: Callable[[], T]) -> T:
