@@ -69,7 +69,7 @@ class WarmTokens:
         named = [name for name, _ in headers]
         if not all(named.count(name) == 1 for name in (b"authorization", b"content-type", b"content-length")):
             return None
-        if check_host and not is_ours([value for name, value in headers if name == b"host"], self._hosts):
+        if check_host and not (named.count(b"host") == 1 and is_ours(said[b"host"], self._hosts)):
             return None
         token, length = bearer_of([said[b"authorization"]]), said[b"content-length"]
         if not token.startswith(TURN_BEARER) or not is_json(said[b"content-type"]) or b"transfer-encoding" in said:

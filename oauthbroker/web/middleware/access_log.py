@@ -8,19 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from typing import Any, NamedTuple
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, status_class
 from oauthbroker.observability.sampled_lines import SampledLines
-from oauthbroker.observability.tracing import Span, is_traced, span
+from oauthbroker.web.middleware.exchange import exchange_of
 
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_STATE_KEY = "request_id"
-API = "/v1/"
-_REFUSED_KEY, _KNOWN_KEY = "refused", "known"
 _REFUSED = 400
 _NOT: Mapping[str, str] = {}
 
@@ -72,62 +66,24 @@ class RequestLog:
         )
 
 
-class AccessLog:
-    """ASGI middleware, the outermost: one count, span and request id (X-Request-Id) for each request, and a line.
-
-    The line of a refused request has the code, and a note in our own words for the operator.
-    """
-
-    def __init__(self, app: ASGIApp, *, clock: Clock, log: Log, metrics: Metrics) -> None:
-        self.app, self._log = app, RequestLog(clock, log, metrics)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        begun, status = self._log.begin_request(), 0
-        scope.setdefault("state", {})[_STATE_KEY] = begun.id
-        method = scope["method"] if scope["method"] in _METHODS else "other"
-
-        async def send_and_note(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message = {**message, "headers": [*message["headers"], (b"x-request-id", begun.id.encode())]}
-            await send(message)
-
-        try:
-            caller = _traceparent(scope) if is_traced() else ""
-            with span(Span.HTTP, traceparent=caller, method=method) as spanned:
-                await self.app(scope, receive, send_and_note)
-                spanned.set(route=route_template(scope), status=status)
-        finally:
-            refused, known = scope["state"].get(_REFUSED_KEY, _NOT), _KNOWN_KEY in scope["state"]
-            self._log.end_request(begun, route_template(scope), method, status, refused, known=known)
-
-
-def _traceparent(scope: Scope) -> str:
-    """Return the trace of an API caller. A traceparent of a user's browser is ignored."""
-    if not scope["path"].removeprefix(scope.get("root_path", "")).startswith(API):
-        return ""
-    found = [value for name, value in scope["headers"] if name == b"traceparent"]
-    return str(found[0], "latin-1") if len(found) == 1 else ""
-
-
 def request_id(scope: MutableMapping[str, Any]) -> str:
-    """Return the id AccessLog gave this request; empty without it."""
-    return str(scope.get("state", {}).get(_STATE_KEY, ""))
+    """Return the id that the gate gave this request; empty without it."""
+    exchange = exchange_of(scope)
+    return exchange.id if exchange is not None else ""
 
 
 def note_refusal(scope: MutableMapping[str, Any], error: BrokerError) -> None:
     """Note the code of a refusal for the request's line, and our own words for the operator. Nothing of the request."""
-    said = {"code": error.code.value, **({"note": error.note} if error.note else {})}
-    scope.setdefault("state", {})[_REFUSED_KEY] = said
+    exchange = exchange_of(scope)
+    if exchange is not None:
+        exchange.refused = {"code": error.code.value, **({"note": error.note} if error.note else {})}
 
 
 def note_known(scope: MutableMapping[str, Any]) -> None:
     """Note that a request has good credentials, so that the line of its success is always written."""
-    scope.setdefault("state", {})[_KNOWN_KEY] = True
+    exchange = exchange_of(scope)
+    if exchange is not None:
+        exchange.is_known = True
 
 
 def route_template(scope: MutableMapping[str, Any]) -> str:
