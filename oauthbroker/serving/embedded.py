@@ -20,7 +20,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.serving.listeners import Listeners, open_listeners
 from oauthbroker.serving.server import broker_served
-from oauthbroker.web.gate.request_limits import is_ours, own_hosts
+from oauthbroker.web.gate.request_limits import API, is_ours, own_hosts
 from oauthbroker.web.middleware.exchange import only_value
 
 LAST_PAGE_SECONDS: Final = 3.0  # for a browser to load the page that it was just redirected to

@@ -71,7 +71,8 @@ class Endpoint:
 
     async def _read(self, request: Request, operation: Operation, caller: Caller | None) -> ApiCall[Any, Any, Any]:
         path = _NOTHING if operation.parameters is NoParameters else read_path(request, operation.parameters)
-        query = read_query(request, operation.query)
+        is_bare = operation.query is NoParameters and not request.scope["query_string"]
+        query = _NOTHING if is_bare else read_query(request, operation.query)
         kind = _body_kind(operation, caller)
         still = partial(self._still, request, operation)
         body = _NOTHING if kind is None else await read_body(request, kind, still)

@@ -18,6 +18,7 @@ from oauthbroker.core.sentences import listed
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.tracing import Span, is_traced, span
 from oauthbroker.web.gate.error_responses import answer, bare_answer
+from oauthbroker.web.html.form_routes import below_root
 from oauthbroker.web.middleware.access_log import RequestLog, route_template
 from oauthbroker.web.middleware.deadlines import Deadlines
 from oauthbroker.web.middleware.exchange import Exchange, begin_exchange, exchange_of, only_value
@@ -142,7 +143,7 @@ class Gate:
 
     def _refusal(self, scope: Scope, exchange: Exchange) -> Response | None:
         """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
-        headers, path = dict(scope["headers"]), _path(scope)
+        headers, path = dict(scope["headers"]), below_root(scope)
         twice = _repeated(scope["headers"]) if len(headers) < len(scope["headers"]) else frozenset()
         validated = path not in PROBES and PEER not in (scope.get("extensions") or {})
         if validated and (b"host" in twice or not is_ours(headers.get(b"host"), self.hosts)):
@@ -200,12 +201,6 @@ class Gate:
         return response
 
 
-def _path(scope: Scope) -> str:
-    """Return the path below the one that the application is mounted at."""
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
-
-
 def _repeated(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     count = Counter(name for name, _ in headers)
     return frozenset(name for name, times in count.items() if times > 1)
@@ -213,7 +208,7 @@ def _repeated(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
 
 def _traceparent(scope: Scope) -> str:
     """Return the trace of an API caller. A traceparent of a user's browser is ignored."""
-    if not _path(scope).startswith(API):
+    if not below_root(scope).startswith(API):
         return ""
     return (only_value(scope["headers"], b"traceparent") or b"").decode("latin-1")
 
