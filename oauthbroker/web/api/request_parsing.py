@@ -37,15 +37,22 @@ class RequestInvalid(BrokerError):
 
 async def read_body(request: Request, model: type[M], still: Still) -> M:
     """Read the body as `model`. If it was waited for, `still` is asked before anything of it is checked: a store on
-    another machine makes that dear. Raises `unsupportedMediaType`, `requestTooLarge`, `requestInvalid`, and what
-    `still` raises."""
+    another machine makes that dear. Raises `unsupportedMediaType`, `requestTooLarge`, `requestInvalid`, what
+    `still` raises, and ClientDisconnect."""
     said = [value for name, value in request.scope["headers"] if name == b"content-type"]
     if not said or not is_json(said[0]):
         raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
     waits: list[bool] = []
     noted = asyncio.get_running_loop().call_soon(waits.append, True)  # runs only if this task gives way
-    parts = await _received(request)
+    receive = request.receive
+    message = await receive()  # the gate has limited the body's size
+    parts = [message.get("body", b"")]
+    while message.get("more_body", False):
+        message = await receive()
+        parts.append(message.get("body", b""))
     noted.cancel()
+    if message["type"] != "http.request":
+        raise ClientDisconnect
     if waits or len(parts) > 1:
         await still()
     return parsed(model, b"".join(parts))
@@ -57,18 +64,6 @@ def is_json(content_type: bytes) -> bool:
         return True
     kind, _, parameter = content_type.partition(b";")
     return kind.strip().lower() == _JSON and parameter.strip().lower() in {b"", b"charset=utf-8"}
-
-
-async def _received(request: Request) -> list[bytes]:
-    """Return the whole body, in the parts in which it came. The gate has limited its size. Raises ClientDisconnect."""
-    message = await request.receive()
-    parts = [message.get("body", b"")]
-    while message.get("more_body", False):
-        message = await request.receive()
-        parts.append(message.get("body", b""))
-    if message["type"] != "http.request":
-        raise ClientDisconnect
-    return parts
 
 
 def parsed(model: type[M], body: bytes) -> M:

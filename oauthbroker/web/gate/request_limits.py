@@ -21,7 +21,7 @@ from oauthbroker.web.gate.error_responses import answer, bare_answer
 from oauthbroker.web.html.form_routes import below_root
 from oauthbroker.web.middleware.access_log import RequestLog, route_template
 from oauthbroker.web.middleware.deadlines import Deadlines
-from oauthbroker.web.middleware.exchange import Exchange, begin_exchange, exchange_of, only_value
+from oauthbroker.web.middleware.exchange import EXCHANGE, Exchange, only_value
 from oauthbroker.web.middleware.forwarded import Proxies
 from oauthbroker.web.middleware.security_headers import raw_security_headers
 
@@ -43,7 +43,7 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 def may_take_long(request: Request) -> None:
     """Lift the time limit of a route that waits for something. Its caller's body has been read by then, or has limits
     of its own."""
-    exchange = exchange_of(request.scope)
+    exchange = request.scope.get(EXCHANGE)
     if exchange is not None:
         exchange.take_time()
 
@@ -117,7 +117,7 @@ class Gate:
             exchange = Exchange(
                 receive, send, request_id=begun.id, headers=self.security_headers, deadlines=self.deadlines
             )
-            begin_exchange(scope, exchange)
+            scope[EXCHANGE] = exchange
             method = scope["method"] if scope["method"] in _METHODS else "other"
             try:
                 if is_traced():
@@ -125,6 +125,7 @@ class Gate:
                 else:
                     await self._serve(scope, exchange)
             finally:
+                del scope[EXCHANGE]  # a server's scope and its `receive` would keep each other
                 route, known = route_template(scope), exchange.is_known
                 self.requests.end_request(begun, route, method, exchange.status, exchange.refused, known=known)
 
@@ -144,12 +145,12 @@ class Gate:
     def _refusal(self, scope: Scope, exchange: Exchange) -> Response | None:
         """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
         headers, path = dict(scope["headers"]), below_root(scope)
-        twice = _repeated(scope["headers"]) if len(headers) < len(scope["headers"]) else frozenset()
+        twice = _repeated(scope["headers"]) if len(headers) < len(scope["headers"]) else ()
         validated = path not in PROBES and PEER not in (scope.get("extensions") or {})
         if validated and (b"host" in twice or not is_ours(headers.get(b"host"), self.hosts)):
             return answer(_other_host(self.hosts), Request(scope), self.locale)
         query = scope["query_string"]
-        if len(scope.get("raw_path") or b"") > TARGET_LIMIT or (len(query) > TARGET_LIMIT and _is_too_long(query)):
+        if len(scope.get("raw_path") or b"") > TARGET_LIMIT or (query and _is_too_long(query)):
             return answer(BrokerError(Code.REQUEST_TOO_LARGE), Request(scope), self.locale, status=414)
         if _CONTROL.search(scope["path"]):
             return answer(BrokerError(Code.REQUEST_INVALID), Request(scope), self.locale)
@@ -176,8 +177,7 @@ class Gate:
                 try:
                     await self.app(scope, exchange.receive, exchange.send)
                 finally:
-                    exchange.limit = None
-                    self.deadlines.drop(limit)
+                    exchange.take_time()
         except ClientDisconnect:
             return None
         except Exception as exc:  # noqa: BLE001 - the last fence: nothing may reach a server that prints messages
@@ -214,5 +214,5 @@ def _traceparent(scope: Scope) -> str:
 
 
 def _is_too_long(query: bytes) -> bool:
-    """Return whether a long query is too long. It is read only up to the larger limit."""
-    return len(query) > REFUSAL_LIMIT or b"&error=" not in b"&" + query
+    """Return whether a query is too long. It is read only up to the larger limit."""
+    return len(query) > TARGET_LIMIT and (len(query) > REFUSAL_LIMIT or b"&error=" not in b"&" + query)

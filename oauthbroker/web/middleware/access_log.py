@@ -6,20 +6,24 @@ Servers log the request line, and ours would carry tickets and codes; so theirs 
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, status_class
 from oauthbroker.observability.sampled_lines import SampledLines
-from oauthbroker.web.middleware.exchange import exchange_of
+from oauthbroker.web.middleware.exchange import EXCHANGE
 
+ID_BITS, ID_LENGTH = 96, 16
+IDS_AT_ONCE = 64
 _REFUSED = 400
 _NOT: Mapping[str, str] = {}
 
 
-class Begun(NamedTuple):
+@dataclass(slots=True)
+class Begun:
     """A request under way: its id, and when it began."""
 
     id: str
@@ -30,13 +34,17 @@ class RequestLog:
     """Counts each request, and writes a line for it. Lines that a stranger can cause are sampled: refusals, and answers
     to requests without credentials."""
 
-    __slots__ = ("_clock", "_info", "_metrics", "_sampled")
+    __slots__ = ("_clock", "_ids", "_info", "_metrics", "_sampled")
 
     def __init__(self, clock: Clock, log: Log, metrics: Metrics) -> None:
         self._clock, self._metrics, self._info, self._sampled = clock, metrics, log.info, SampledLines(log)
+        self._ids: list[str] = []
 
     def begin_request(self) -> Begun:
-        return Begun(random_text(self._clock, 96), self._clock.monotonic())
+        if not self._ids:
+            drawn = random_text(self._clock, IDS_AT_ONCE * ID_BITS)
+            self._ids = [drawn[at : at + ID_LENGTH] for at in range(0, len(drawn), ID_LENGTH)]
+        return Begun(self._ids.pop(), self._clock.monotonic())
 
     def end_request(
         self,
@@ -49,7 +57,7 @@ class RequestLog:
         known: bool = True,
     ) -> None:
         """Write the line. `status` is 0 if the client had left before an answer. `known`: it had credentials."""
-        self._metrics.add(Metric.HTTP_REQUESTS, route, method, status_class(status))
+        self._metrics.count((Metric.HTTP_REQUESTS, (route, method, status_class(status))))
         if not (known and 0 < status < _REFUSED):
             about = ("code", refused.get("code", "")) if status >= _REFUSED else ("route", route)
             kind = (("status", status), about, ("known", known))
@@ -68,20 +76,20 @@ class RequestLog:
 
 def request_id(scope: MutableMapping[str, Any]) -> str:
     """Return the id that the gate gave this request; empty without it."""
-    exchange = exchange_of(scope)
-    return exchange.id if exchange is not None else ""
+    exchange = scope.get(EXCHANGE)
+    return "" if exchange is None else str(exchange.id)
 
 
 def note_refusal(scope: MutableMapping[str, Any], error: BrokerError) -> None:
     """Note the code of a refusal for the request's line, and our own words for the operator. Nothing of the request."""
-    exchange = exchange_of(scope)
+    exchange = scope.get(EXCHANGE)
     if exchange is not None:
         exchange.refused = {"code": error.code.value, **({"note": error.note} if error.note else {})}
 
 
 def note_known(scope: MutableMapping[str, Any]) -> None:
     """Note that a request has good credentials, so that the line of its success is always written."""
-    exchange = exchange_of(scope)
+    exchange = scope.get(EXCHANGE)
     if exchange is not None:
         exchange.is_known = True
 

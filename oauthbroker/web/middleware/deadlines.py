@@ -28,10 +28,6 @@ class Deadlines:
         if self._ends.pop(limit, None) is None and not limit.expired():
             limit.reschedule(None)
 
-    def drop(self, limit: asyncio.Timeout) -> None:
-        """Forget a timeout before its block ends."""
-        self._ends.pop(limit, None)
-
     def _end_late(self, loop: asyncio.AbstractEventLoop) -> None:
         if loop is not self._loop:
             return

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Receive, Send
@@ -13,7 +12,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.web.middleware.deadlines import Deadlines
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
-_KEY = "oauthbroker.exchange"  # in the scope
+EXCHANGE = "oauthbroker.exchange"  # in the scope: the request that the gate has begun
 _NOT: Mapping[str, str] = {}
 
 
@@ -71,18 +70,9 @@ class Exchange:
 
     def take_time(self) -> None:
         """Lift the time limit."""
-        if self.limit is not None:
-            self._deadlines.lift(self.limit)
-
-
-def exchange_of(scope: MutableMapping[str, Any]) -> Exchange | None:
-    """Return the request that the gate has begun; None for one that did not come through it."""
-    found: Exchange | None = scope.get(_KEY)
-    return found
-
-
-def begin_exchange(scope: MutableMapping[str, Any], exchange: Exchange) -> None:
-    scope[_KEY] = exchange
+        limit, self.limit = self.limit, None
+        if limit is not None:
+            self._deadlines.lift(limit)
 
 
 def only_value(headers: RawHeaders, name: bytes) -> bytes | None:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from oauthbroker.core.header_names import ORDINARY, is_relayed, overrides_method, spelled
-from oauthbroker.web.middleware.exchange import exchange_of
+from oauthbroker.web.middleware.exchange import EXCHANGE
 
 Address = IPv4Address | IPv6Address
 _WITH_PORT = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<four>[^:]+))(?::\d{1,5})?")
@@ -82,7 +82,7 @@ def _is_of_proxy(name: bytes) -> bool:
 def is_local(request: Request) -> bool:
     """Return whether the caller is on this machine: the other end is loopback, so is the requested host, and no proxy
     shows. A proxy on this machine that adds no header and asks for our own name looks the same."""
-    exchange = exchange_of(request.scope)
+    exchange = request.scope.get(EXCHANGE)
     if exchange is None or exchange.is_relayed:  # what did not come through the gate is not checked
         return False
     name, colon, port = request.headers.get("host", "").lower().rpartition(":")
