@@ -26,7 +26,7 @@ P = TypeVar("P", bound=RequestModel)
 Still = Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ApiCall(Generic[B, Q, P]):
     """One call that may be made: the caller has the rights that the operation asks for, and the request is valid.
     `still` raises `unauthenticated`, `turnEnded` or `notAllowed` once that is over."""
