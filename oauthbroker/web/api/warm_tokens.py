@@ -66,7 +66,7 @@ class WarmTokens:
             return None
         if check_host and not (named.count(b"host") == 1 and is_ours(said[b"host"], self._hosts)):
             return None
-        token, length = bearer_of([said[b"authorization"]]), said[b"content-length"]
+        token, length = bearer_of(said[b"authorization"]), said[b"content-length"]
         if not token.startswith(TURN_BEARER) or not is_json(said[b"content-type"]) or b"transfer-encoding" in said:
             return None
         if not length.isdigit() or len(length) > 4 or int(length) > LONGEST_BODY:
