@@ -32,6 +32,8 @@ def shown(text: str, limit: int = 80) -> str:
 
 
 def _visible(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text
     kept: list[str] = []
     marks = 0
     for character in text:
