@@ -21,7 +21,7 @@ from oauthbroker.web.gate.error_responses import answer, bare_answer
 from oauthbroker.web.html.form_routes import below_root
 from oauthbroker.web.middleware.access_log import RequestLog, route_template
 from oauthbroker.web.middleware.deadlines import Deadlines
-from oauthbroker.web.middleware.exchange import EXCHANGE, Exchange, only_value
+from oauthbroker.web.middleware.exchange import EXCHANGE, HttpExchange, only_value
 from oauthbroker.web.middleware.forwarded import Proxies
 from oauthbroker.web.middleware.security_headers import raw_security_headers
 
@@ -114,7 +114,7 @@ class Gate:
             await self.app(scope, receive, send)
         else:
             begun = self.requests.begin_request()
-            exchange = Exchange(
+            exchange = HttpExchange(
                 receive, send, request_id=begun.id, headers=self.security_headers, deadlines=self.deadlines
             )
             scope[EXCHANGE] = exchange
@@ -129,12 +129,12 @@ class Gate:
                 route, known = route_template(scope), exchange.is_known
                 self.requests.end_request(begun, route, method, exchange.status, exchange.refused, known=known)
 
-    async def _serve_traced(self, scope: Scope, exchange: Exchange, method: str) -> None:
+    async def _serve_traced(self, scope: Scope, exchange: HttpExchange, method: str) -> None:
         with span(Span.HTTP, traceparent=_traceparent(scope), method=method) as spanned:
             await self._serve(scope, exchange)
             spanned.set(route=route_template(scope), status=exchange.status)
 
-    async def _serve(self, scope: Scope, exchange: Exchange) -> None:
+    async def _serve(self, scope: Scope, exchange: HttpExchange) -> None:
         exchange.is_relayed = self.proxies.look_behind(scope)
         response = self._refusal(scope, exchange)
         if response is None:
@@ -142,7 +142,7 @@ class Gate:
         if response is not None and not exchange.status:
             await response(scope, exchange.receive, exchange.send)
 
-    def _refusal(self, scope: Scope, exchange: Exchange) -> Response | None:
+    def _refusal(self, scope: Scope, exchange: HttpExchange) -> Response | None:
         """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
         headers, path = dict(scope["headers"]), below_root(scope)
         twice = _repeated(scope["headers"]) if len(headers) < len(scope["headers"]) else ()
@@ -168,7 +168,7 @@ class Gate:
         response.headers["connection"] = "close"  # the body is on its way and will not be read
         return response
 
-    async def _run(self, scope: Scope, exchange: Exchange) -> Response | None:
+    async def _run(self, scope: Scope, exchange: HttpExchange) -> Response | None:
         """Let the routes answer. Return a response for their failures."""
         try:
             async with asyncio.timeout(None) as limit:
@@ -193,7 +193,7 @@ class Gate:
             return bare_answer(500, Request(scope), self.locale)
         return None
 
-    def _too_late(self, scope: Scope, exchange: Exchange) -> Response:
+    def _too_late(self, scope: Scope, exchange: HttpExchange) -> Response:
         """Answer a request whose body, or whose answer, did not come in time."""
         error = BrokerError(Code.REQUEST_TIMEOUT, note="no answer yet" if exchange.received_all else "no body yet")
         response = answer(error, Request(scope), self.locale, status=503 if exchange.received_all else None)

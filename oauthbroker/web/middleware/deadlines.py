@@ -6,7 +6,7 @@ import asyncio
 
 
 class Deadlines:
-    """Ends what has not begun to answer in time. All have the same `seconds`, so the oldest alone needs a timer."""
+    """Ends requests whose answer has not begun in time. All have the same `seconds`: the oldest alone needs a timer."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

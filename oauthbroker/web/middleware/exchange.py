@@ -1,4 +1,4 @@
-"""One request under way: what is noted about it, and its two ends."""
+"""One request under way: its notes, and its two ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXCHANGE = "oauthbroker.exchange"  # in the scope: the request that the gate has
 _NOT: Mapping[str, str] = {}
 
 
-class Exchange:
+class HttpExchange:
     """Counts what comes in, and adds `headers` and the request's id to what goes out. `most` bytes may come in."""
 
     __slots__ = (

@@ -50,7 +50,7 @@ async def test_each_is_ended_at_its_own_time() -> None:
     assert await lasting(deadlines, forever), "and so is one that comes when all others are over"
 
 
-async def test_what_is_let_off_goes_on_while_the_timer_ends_another() -> None:
+async def test_one_that_may_take_long_goes_on_while_the_timer_ends_another() -> None:
     deadlines = Deadlines(SECONDS)
 
     async def let_off(limit: asyncio.Timeout) -> None:
