@@ -49,7 +49,12 @@ class Connect:
 
         Raises `stateUnknown` for any other ticket. The reason is not revealed.
         """
-        versioned = await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
+        return self._opened_by(ticket, await self._located(ticket))
+
+    async def _located(self, ticket: str) -> Versioned[AuthSession] | None:
+        return await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
+
+    def _opened_by(self, ticket: str, versioned: Versioned[AuthSession] | None) -> Versioned[AuthSession]:
         if versioned is None or versioned.record.ticket is None or not versioned.record.ticket.matches(ticket):
             raise BrokerError(Code.STATE_UNKNOWN)
         session, now = versioned.record, self.clock.now()
@@ -83,15 +88,13 @@ class Connect:
     async def shown(self, ticket: str) -> AuthSession:
         """Return the session that a link's page shows: an open one. In the device code flow also a claimed or ended
         one, because users reload that page. Raises `stateUnknown`."""
-        versioned = await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
-        if versioned is None:
-            raise BrokerError(Code.STATE_UNKNOWN)
-        session = versioned.record
-        if session.device is not None:
+        versioned = await self._located(ticket)
+        session = versioned.record if versioned is not None else None
+        if session is not None and session.device is not None:
             is_current = session.ticket is not None and session.ticket.matches(ticket)
             if is_current or session.device.was_shown_under(ticket):
                 return session
-        return (await self.session_of_ticket(ticket)).record
+        return self._opened_by(ticket, versioned).record
 
     async def scopes_now(self, app: App, session: AuthSession) -> tuple[str, ...]:
         """Return the scopes to ask the user for: the session's, and those of a grant stored since it was opened.
@@ -182,7 +185,7 @@ class Connect:
         try:
             return await self.session_of_ticket(ticket)
         except BrokerError:
-            versioned = await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
+            versioned = await self._located(ticket)
             if versioned is not None and not versioned.record.open:
                 await self.repository.sync("sessions")
             raise

@@ -20,8 +20,8 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.serving.listeners import Listeners, open_listeners
 from oauthbroker.serving.server import broker_served
-from oauthbroker.web.gate.request_limits import is_ours, own_hosts
-from oauthbroker.web.middleware.access_log import API
+from oauthbroker.web.gate.request_limits import API, is_ours, own_hosts
+from oauthbroker.web.middleware.exchange import only_value
 
 LAST_PAGE_SECONDS: Final = 3.0  # for a browser to load the page that it was just redirected to
 MOST_COMING: Final = 1000  # redirects that are remembered: strangers cause some
@@ -81,7 +81,7 @@ class EmbeddedApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        if is_ours([value for name, value in scope["headers"] if name == b"host"], self._own_hosts):
+        if is_ours(only_value(scope["headers"], b"host"), self._own_hosts):
             named = (b"host", self._public.encode("ascii", "ignore"))
             scope["headers"] = [named if name == b"host" else (name, value) for name, value in scope["headers"]]
         if scope["path"].startswith(API):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
@@ -15,13 +14,11 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.web.api.warm_tokens import WarmTokens
-from oauthbroker.web.gate.request_limits import Guard, allowed_hosts, own_hosts
+from oauthbroker.web.gate.request_limits import Gate, allowed_hosts, own_hosts
 from oauthbroker.web.html.branding import Brand, Branded
 from oauthbroker.web.html.form_routes import Paths, Routes
-from oauthbroker.web.middleware.access_log import AccessLog
+from oauthbroker.web.middleware.access_log import RequestLog
 from oauthbroker.web.middleware.forwarded import Proxies
-
-Layer = Callable[[ASGIApp], ASGIApp]
 
 
 def plain(kind: type[Starlette]) -> type[Starlette]:
@@ -62,7 +59,7 @@ def build_web(
     of_api = hosts | own_hosts(settings.api_host, settings.api_port) if settings.api_port else hosts
     paths = [Paths(_all(each)) for each in parts]
     first, second, third = (
-        _application(each, known, settings, partial(AccessLog, clock=clock, log=log, metrics=metrics), log)
+        _application(each, known, settings, RequestLog(clock, log, metrics), log)
         for each, known in zip(paths, (hosts, of_api, hosts), strict=True)
     )
     second.state.warm_tokens, third.state.warm_tokens = warm(of_api), warm(hosts)
@@ -75,26 +72,21 @@ def warm_tokens_of(web: ASGIApp) -> WarmTokens | None:
     return found if isinstance(found, WarmTokens) else None
 
 
-def _application(
-    paths: Paths,
-    hosts: frozenset[str],
-    settings: Settings,
-    outermost: Callable[[ASGIApp], ASGIApp],
-    log: Log,
-) -> Starlette:
-    """Build an application. Its layers are our own: Starlette would add a fence against faults, which the Guard is."""
+def _application(paths: Paths, hosts: frozenset[str], settings: Settings, requests: RequestLog, log: Log) -> Starlette:
+    """Build an application. Its layers are our own: Starlette would add a fence against faults, which the gate is."""
     app, brand = plain(Starlette)(), Brand.of(settings)
     app.router = paths
-    guarded: ASGIApp = Guard(
+    gate = Gate(
         paths,
         hosts=hosts,
         locale=settings.locale,
         log=log,
+        requests=requests,
         proxies=Proxies(settings.trusted_proxies),
         seconds=settings.limits.request_seconds,
         https=settings.public_base_url.startswith("https:"),
     )
-    app.middleware_stack = outermost(guarded if brand is None else Branded(guarded, brand=brand))
+    app.middleware_stack = gate if brand is None else Branded(gate, brand=brand)
     return app
 
 

@@ -23,8 +23,8 @@ from oauthbroker.observability.metrics import Metrics
 from oauthbroker.serving.connection_slots import Terms
 from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.server import Server, served
-from oauthbroker.web.gate.request_limits import Guard, may_take_long
-from oauthbroker.web.middleware.access_log import AccessLog
+from oauthbroker.web.gate.request_limits import Gate, may_take_long
+from oauthbroker.web.middleware.access_log import RequestLog
 from oauthbroker.web.middleware.forwarded import Proxies
 
 HOST = "broker.example"
@@ -138,10 +138,17 @@ def routes(site: list[Site]) -> list[Route]:
 
 
 def gated(app_routes: Sequence[Route], log: Any, *, trusted: Sequence[str] = (), seconds: float = 60) -> ASGIApp:
-    """The routes behind the middleware that the broker's own stand behind."""
-    app, proxies = Starlette(routes=app_routes), Proxies(trusted)
-    guard = Guard(app.router, hosts=frozenset({HOST}), locale="en", log=log, proxies=proxies, seconds=seconds)
-    app.middleware_stack = AccessLog(guard, clock=SystemClock(), log=log, metrics=Metrics())
+    """The routes behind the gate that the broker's own stand behind."""
+    app, requests = Starlette(routes=app_routes), RequestLog(SystemClock(), log, Metrics())
+    app.middleware_stack = Gate(
+        app.router,
+        hosts=frozenset({HOST}),
+        locale="en",
+        log=log,
+        requests=requests,
+        proxies=Proxies(trusted),
+        seconds=seconds,
+    )
     return app
 
 

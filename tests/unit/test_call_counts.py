@@ -179,6 +179,16 @@ async def test_the_start_of_an_authorization(harness: Harness, steps: StepCounte
     assert_steps("link", measured)
 
 
+async def test_the_page_of_a_link(harness: Harness, steps: StepCounter) -> None:
+    measured = []
+    for user in (ALICE, "idp:user:U1", "idp:user:U2"):
+        asked, browser = await harness.ask_link(of=turn(user=user, instance=user)), harness.browser()
+        with steps.counting() as counted:
+            assert 200 == (await browser.open(asked.authorization_url)).status
+        measured.append(counted)
+    assert_steps("connect-page", measured)
+
+
 async def test_a_callback_up_to_the_grant(harness: Harness, steps: StepCounter) -> None:
     measured = []
     for account, sub in SUBS.items():

@@ -4,6 +4,7 @@ proxy and refuses inner addresses, or gets a line here with its reason."""
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,7 @@ OPENING = {
 # A client with no transport of ours makes one of its own.
 CLIENTS = {"AsyncClient", "Client", "Session"}
 WEB = {"httpx", "httpx2", "lib"}
+_PARSER = re.compile(r"^\s*(?:import|from) (?:h11|httptools)\b", re.MULTILINE)
 SHORTCUTS = {"get", "post", "put", "patch", "delete", "head", "options", "request", "stream"}
 
 # Each file that opens connections, or a folder of them.
@@ -114,6 +116,17 @@ def test_each_transport_is_given_the_companys_proxy():
     assert ["diagnostics/probing.py"] == [path for path, _ in without]
     assert "settings.public_base_url" in without[0][1]
     assert len(made) == 1 + sum("makes a transport" in why or "makes the broker's" in why for why in KNOWN.values())
+
+
+def test_the_page_of_http1_names_every_place_that_imports_a_parser_of_it():
+    """Beside the servers of tests, which send wrong answers on purpose."""
+    page = (PACKAGE.parent / "docs" / "http1.md").read_text("utf-8")
+    places = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if _PARSER.search(path.read_text())}
+    broker = {path for path in found if not path.startswith("testing/")}
+    assert 3 == len(places)
+    assert set() == {path for path in broker if not path.startswith(tuple(places))}
+    assert all(any(path.startswith(place) for path in broker) for place in places)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from oauthbroker.model.turn_token import TurnToken
 from oauthbroker.plugins.running_plugin import Authenticates
 from oauthbroker.web.gate.request_limits import LOCAL, PEER
 from oauthbroker.web.middleware.access_log import note_known
+from oauthbroker.web.middleware.exchange import only_value
 from oauthbroker.web.middleware.rate_limits import RequestLimits
 
 
@@ -48,12 +49,13 @@ class Callers:
 
     async def who(self, request: Request) -> Caller:
         """Raises `unauthenticated` for all unknown callers alike; `turnEnded` for a token of an ended turn."""
-        sent, extensions = _credentials(request), request.scope.get("extensions") or {}
+        sent = [value for name, value in request.scope["headers"] if name == b"authorization"]
+        extensions = request.scope.get("extensions") or {}
         if LOCAL in extensions:
             return _person(sent, extensions)
         if not sent:
             return self._peer(extensions)
-        text = bearer_of(sent)
+        text = bearer_of(sent[0]) if len(sent) == 1 else ""
         if text.startswith(TURN_BEARER):
             return await self._turns.admit(text)
         if text.startswith(_KEY):
@@ -79,16 +81,12 @@ def _person(sent: list[bytes], extensions: Mapping[str, Mapping[str, int]]) -> L
 
 def bearer(request: Request) -> str:
     """Return the one bearer token of a request (RFC 6750 section 2.1), or an empty text."""
-    return bearer_of(_credentials(request))
+    return bearer_of(only_value(request.scope["headers"], b"authorization") or b"")
 
 
-def _credentials(request: Request) -> list[bytes]:
-    return [value for name, value in request.scope["headers"] if name == b"authorization"]
-
-
-def bearer_of(sent: list[bytes]) -> str:
-    """Return the bearer token of the values of Authorization; an empty text for none, another scheme, or two values."""
-    scheme, _, text = sent[0].decode("latin-1").partition(" ") if len(sent) == 1 else ("", "", "")
+def bearer_of(sent: bytes) -> str:
+    """Return the bearer token of a value of Authorization; an empty text for another scheme."""
+    scheme, _, text = sent.decode("latin-1").partition(" ")
     return text if scheme.lower() == "bearer" else ""
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from starlette.responses import Response
@@ -29,8 +29,9 @@ class Operation:
     """One call. `who` may make it; empty means every caller. `codes` are its own refusals, beside the common ones.
     Its words and answers are in openapi.yaml.
 
-    `bodies` has the form of the body by caller; one entry where it is the same for all. `handler` is None for a path
-    that is served beside this table, and only described by it. `authenticate` is that of a plug-in's route.
+    `bodies` has the form of the body; where holders of turn tokens send another one, theirs is the second. `handler` is
+    None for a path that is served beside this table, and only described by it. `authenticate` is that of a plug-in's
+    route.
     """
 
     id: str
@@ -39,7 +40,7 @@ class Operation:
     _: KW_ONLY
     handler: Handler | None
     who: tuple[Who, ...]
-    bodies: Mapping[Who, type[RequestModel]] = field(default_factory=dict)
+    bodies: tuple[type[RequestModel], ...] = ()
     query: type[RequestModel] = m.NoParameters
     parameters: type[RequestModel] = m.NoParameters
     codes: tuple[Code, ...] = ()
@@ -52,14 +53,14 @@ _NO_TOOL: tuple[Who, ...] = ("runtime", "operator", "wholeTurn")
 
 OPERATIONS = (
     Operation(
-        "beginTurn", "POST", "/v1/turns", handler=turns.begin_turn, who=("runtime",), bodies={"runtime": m.BeginTurn},
+        "beginTurn", "POST", "/v1/turns", handler=turns.begin_turn, who=("runtime",), bodies=(m.BeginTurn,),
         codes=(Code.OAUTH_APP_NOT_FOUND, Code.SCOPE_NOT_ALLOWED, Code.ACCOUNTS_INVALID),
     ),
     Operation(
         "endTurn", "DELETE", "/v1/turns/{turnId}", handler=turns.end_turn, who=("runtime",), parameters=m.TurnPath,
     ),
     Operation(
-        "narrowTurn", "POST", "/v1/turn/narrow", handler=turns.narrow_turn, who=("turn",), bodies={"turn": m.Narrow},
+        "narrowTurn", "POST", "/v1/turn/narrow", handler=turns.narrow_turn, who=("turn",), bodies=(m.Narrow,),
     ),
     Operation(
         "getPending", "GET", "/v1/turn/pending", handler=turns.pending_of_turn, who=("turn",), query=m.PendingQuery,
@@ -67,11 +68,11 @@ OPERATIONS = (
     Operation("getLinks", "GET", "/v1/turn/links", handler=turns.links_of_turn, who=("wholeTurn",)),
     Operation(
         "getAccessToken", "POST", "/v1/tokens", handler=tokens.get_token, who=("turn", "local"),
-        bodies={"turn": m.TokenRequest}, is_token_call=True,
+        bodies=(m.TokenRequest,), is_token_call=True,
     ),
     Operation(
         "reportRejected", "POST", "/v1/tokens/rejected", handler=tokens.report_rejected, who=("turn",),
-        bodies={"turn": m.RejectedToken}, is_token_call=True,
+        bodies=(m.RejectedToken,), is_token_call=True,
     ),
     Operation(
         "nextEvent", "GET", "/v1/agents/{agent}/events", handler=events.next_event, who=("runtime",),
@@ -79,11 +80,11 @@ OPERATIONS = (
     ),
     Operation(
         "ackEvent", "POST", "/v1/agents/{agent}/events/{eventId}/ack", handler=events.ack_event, who=("runtime",),
-        bodies={"runtime": m.Settle}, parameters=m.EventPath, codes=(Code.LEASE_LOST,),
+        bodies=(m.Settle,), parameters=m.EventPath, codes=(Code.LEASE_LOST,),
     ),
     Operation(
         "nackEvent", "POST", "/v1/agents/{agent}/events/{eventId}/nack", handler=events.nack_event, who=("runtime",),
-        bodies={"runtime": m.Settle}, parameters=m.EventPath, codes=(Code.LEASE_LOST,),
+        bodies=(m.Settle,), parameters=m.EventPath, codes=(Code.LEASE_LOST,),
     ),
     Operation("listQueues", "GET", "/v1/queues", handler=events.list_queues, who=("operator",)),
     Operation(
@@ -116,12 +117,12 @@ OPERATIONS = (
     ),
     Operation(
         "confirmAuthSession", "POST", "/v1/auth-sessions/confirm", handler=sessions.confirm_session,
-        who=("runtime", "wholeTurn"), bodies={"runtime": m.ConfirmByRuntime, "wholeTurn": m.ConfirmByCode},
+        who=("runtime", "wholeTurn"), bodies=(m.ConfirmByRuntime, m.ConfirmByCode),
         codes=(Code.STATE_UNKNOWN, Code.OWNER_BINDING_FAILED, Code.BROKER_UNREACHABLE),
     ),
     Operation(
         "linkConnections", "POST", "/v1/connections", handler=sessions.connections_link, who=("runtime",),
-        bodies={"runtime": m.ConnectionsFor},
+        bodies=(m.ConnectionsFor,),
     ),
     Operation("listGrants", "GET", "/v1/grants", handler=grants.list_grants, who=("operator",), query=m.GrantsQuery),
     Operation(
@@ -138,7 +139,7 @@ OPERATIONS = (
     ),
     Operation(
         "eraseSubject", "POST", "/v1/subjects/erase", handler=grants.erase_subject, who=("operator",),
-        bodies={"operator": m.EraseSubject},
+        bodies=(m.EraseSubject,),
     ),
     Operation("listApps", "GET", "/v1/apps", handler=tokens.list_apps, who=(*_ANY_KEY, "local")),
 )  # fmt: skip

@@ -17,7 +17,6 @@ from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.services import Services
 from oauthbroker.web.api.authentication import Caller, Callers, known, known_to_plugin, may
 from oauthbroker.web.api.call_table import Operation
-from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.handler_call import ApiCall, note_refused
 from oauthbroker.web.api.request_models import NoParameters
 from oauthbroker.web.api.request_parsing import RequestInvalid, read_body, read_path, read_query
@@ -38,13 +37,12 @@ class Endpoint:
     locale: Locale
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self.answer(Request(scope, receive, send))
-        await response(scope, receive, send)
-
-    async def answer(self, request: Request) -> Response:
         """Answer a call: (1) its caller (2) the rate limit (3) the caller's rights (4) path and query (5) body (6) the
         rights again (7) the handler. Always JSON. Raises HTTPException for a method that the path does not have."""
-        operation, caller, call = self._operation(request), None, None
+        request, operation = Request(scope, receive, send), self.operations.get(scope["method"])
+        if operation is None:
+            raise HTTPException(405, headers={"allow": ", ".join(self.operations)})
+        caller, call = None, None
         try:
             if operation.who:
                 caller = await known(request, self.callers, self.limits)
@@ -53,26 +51,19 @@ class Endpoint:
                 await known_to_plugin(request, operation.authenticate, self.limits)
             call = await self._read(request, operation, caller)
             assert operation.handler is not None  # noqa: S101  (only operations with one are routed)
-            return await operation.handler(call)
+            response = await operation.handler(call)
         except BrokerError as error:
-            refused = error
-        if operation.is_token_call and call is None:  # the context counts what comes later
-            self.services.contexts.count_refused(refused.code)
-        await self._note(request, caller, refused)
-        default = (caller.turn.locale if isinstance(caller, TurnTokenHolder) else None) or self.locale
-        more = {"errors": list(refused.errors)} if refused.errors else None
-        return error_responses.refusal(refused, request, default, more)
-
-    def _operation(self, request: Request) -> Operation:
-        found = self.operations.get(request.scope["method"])
-        if found is None:
-            raise HTTPException(405, headers={"allow": ", ".join(self.operations)})
-        return found
+            if operation.is_token_call and call is None:  # the context counts what comes later
+                self.services.contexts.count_refused(error.code)
+            response = await self._refusal(request, caller, error)
+        await response(scope, receive, send)
 
     async def _read(self, request: Request, operation: Operation, caller: Caller | None) -> ApiCall[Any, Any, Any]:
         path = _NOTHING if operation.parameters is NoParameters else read_path(request, operation.parameters)
-        query = read_query(request, operation.query)
-        kind = _body_kind(operation, caller)
+        is_bare = operation.query is NoParameters and not request.scope["query_string"]
+        query = _NOTHING if is_bare else read_query(request, operation.query)
+        kinds = operation.bodies
+        kind = kinds[-1 if isinstance(caller, TurnTokenHolder) else 0] if kinds else None
         still = partial(self._still, request, operation)
         body = _NOTHING if kind is None else await read_body(request, kind, still)
         return ApiCall(
@@ -84,22 +75,19 @@ class Endpoint:
         if operation.who:
             _validate(await self.callers.who(request), operation)
 
-    async def _note(self, request: Request, caller: Caller | None, error: BrokerError) -> None:
-        """Audit a caller that reached beyond its rights, above all one that tried to name a subject."""
+    async def _refusal(self, request: Request, caller: Caller | None, error: BrokerError) -> Response:
+        """Return the refusal. A caller that reached beyond its rights is audited, above all one that tried to name a
+        subject."""
         reached = error.code in {Code.NOT_ALLOWED, Code.TURN_ENDED} or (
             isinstance(caller, TurnTokenHolder) and isinstance(error, RequestInvalid) and error.unknown
         )
         if reached:
             await note_refused(self.services, caller, request, error.code)
+        default = caller.turn.locale_or(self.locale) if isinstance(caller, TurnTokenHolder) else self.locale
+        more = {"errors": list(error.errors)} if error.errors else None
+        return error_responses.refusal(error, request, default, more)
 
 
 def _validate(caller: Caller, operation: Operation) -> None:
     if not may(caller, operation.who):
         raise BrokerError(Code.NOT_ALLOWED)
-
-
-def _body_kind(operation: Operation, caller: Caller | None) -> type[RequestModel] | None:
-    kinds = operation.bodies
-    if len(kinds) > 1:
-        return kinds["wholeTurn" if isinstance(caller, TurnTokenHolder) else "runtime"]
-    return next(iter(kinds.values()), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
@@ -16,8 +16,10 @@ MOST = 32 * 1024  # characters of a token that a caller sends back
 
 
 class RequestModel(BaseModel):
-    """A request: only known fields, each of exactly its type; errors never quote the request."""
+    """A request: only known fields, each of exactly its type; errors never quote the request. `is_remembered`: its
+    bodies hold no secret and are sent again and again, so the last ones are parsed once."""
 
+    is_remembered: ClassVar[bool] = False
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
 
@@ -59,6 +61,11 @@ class NamedApp(RequestModel):
     kind: AppKind = "OAuthApp"
     name: Name
     apiVersion: str | None = None
+
+
+def ref_of(ref: str | NamedApp) -> str:
+    """Return the reference in the form that the folders take."""
+    return ref if isinstance(ref, str) else f"{ref.kind}/{ref.name}"
 
 
 class NamedSwarm(RequestModel):

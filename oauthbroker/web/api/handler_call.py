@@ -26,7 +26,7 @@ P = TypeVar("P", bound=RequestModel)
 Still = Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ApiCall(Generic[B, Q, P]):
     """One call that may be made: the caller has the rights that the operation asks for, and the request is valid.
     `still` raises `unauthenticated`, `turnEnded` or `notAllowed` once that is over."""
@@ -79,9 +79,17 @@ def _route(request: Request) -> str:
     return f"{request.method} {route_template(request.scope)}"
 
 
+class JsonReply(Response):
+    """JSON as bytes."""
+
+    def __init__(self, body: bytes, status: int = 200) -> None:
+        self.body, self.status_code, self.background = body, status, None
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
+
+
 def reply(body: Mapping[str, Any], status: int = 200) -> Response:
     """Return JSON, spelt as `json.dumps` of the same answer in Python with compact separators and no ASCII escapes."""
-    return Response(encoded(body), status, media_type="application/json")
+    return JsonReply(encoded(body), status)
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:

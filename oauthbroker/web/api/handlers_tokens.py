@@ -11,9 +11,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App
 from oauthbroker.model.token_request import call_ref
 from oauthbroker.model.token_results import Failed, Ready, TokenResult
-from oauthbroker.tokens.issuance import Words
-from oauthbroker.web.api.fields import NamedApp
-from oauthbroker.web.api.handler_call import AnyCall, ApiCall, encoded, reply
+from oauthbroker.web.api.fields import ref_of
+from oauthbroker.web.api.handler_call import AnyCall, ApiCall, JsonReply, encoded, reply
 from oauthbroker.web.api.request_models import NoParameters, RejectedToken, TokenRequest
 
 DENIALS = frozenset({Code.APP_FORBIDDEN, Code.SCOPE_NOT_ALLOWED, Code.NOT_ALLOWED})
@@ -22,9 +21,9 @@ DENIALS = frozenset({Code.APP_FORBIDDEN, Code.SCOPE_NOT_ALLOWED, Code.NOT_ALLOWE
 async def get_token(call: ApiCall[TokenRequest, NoParameters, NoParameters]) -> Response:
     """Answer as before where nothing has changed: the turn was looked at just now, and nothing was waited for since."""
     asked, holder, contexts = call.body, call.token_holder, call.services.contexts
-    again = contexts.manager.issuer.reissue(holder, words_in(asked))
+    again = contexts.manager.issuer.reissue(holder, asked.words)
     if again is not None:
-        return Response(again.printed_by(printed), media_type="application/json")
+        return JsonReply(again.printed_by(printed).encode())
     result = await contexts.of_turn_token(holder).get_access_token(
         ref_of(asked.oauthAppRef),
         asked.scopes,
@@ -44,26 +43,9 @@ async def report_rejected(call: ApiCall[RejectedToken, NoParameters, NoParameter
     return await _answer(call, result)
 
 
-def words_in(asked: TokenRequest) -> Words | None:
-    """Return the call, as the key of the answer that was given before. None if it is invalid or asks for more."""
-    ref = ref_of(asked.oauthAppRef)
-    if asked.switchAccount or ref.startswith("CredentialApp/"):  # of which no token is issued
-        return None
-    scopes = None if asked.scopes is None else tuple(asked.scopes)
-    try:
-        return call_ref(ref, asked.account), scopes, asked.minTtlSeconds, None
-    except BrokerError:
-        return None
-
-
 def printed(ready: Ready) -> str:
     """Return the text of the answer."""
     return encoded(ready.to_json()).decode()
-
-
-def ref_of(ref: str | NamedApp) -> str:
-    """Return the reference in the form that the folders take."""
-    return ref if isinstance(ref, str) else f"{ref.kind}/{ref.name}"
 
 
 async def _answer(call: AnyCall, result: TokenResult) -> Response:

@@ -15,8 +15,8 @@ from oauthbroker.model.token_request import app_name
 from oauthbroker.model.turn import Turn, TurnAuth
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.web.api.authentication import bearer
+from oauthbroker.web.api.fields import ref_of
 from oauthbroker.web.api.handler_call import AnyCall, ApiCall, nothing, reply
-from oauthbroker.web.api.handlers_tokens import ref_of
 from oauthbroker.web.api.request_models import (
     BeginTurn,
     Narrow,

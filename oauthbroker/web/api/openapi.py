@@ -99,7 +99,7 @@ DOCUMENT = Operation("getDocument", "GET", "/v1/openapi.json", handler=get_docum
 
 def _schemas(operations: Iterable[Operation]) -> dict[str, Schema]:
     """Return the named schemas: of requests by their models, of answers by openapi.yaml, of enums by the code."""
-    models = dict.fromkeys(model for operation in operations for model in operation.bodies.values())
+    models = dict.fromkeys(model for operation in operations for model in operation.bodies)
     _, sent = models_json_schema(
         [(model, "validation") for model in models], ref_template=_REF, schema_generator=_Schemas
     )
@@ -164,7 +164,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if "lines" in words:
         made["requestBody"] = {"required": True, "content": {_LINES: words["lines"]}}
     if operation.bodies:
-        found = [schema_of(kind.__name__) for kind in operation.bodies.values()]
+        found = [schema_of(kind.__name__) for kind in operation.bodies]
         content = {"schema": found[0] if len(found) == 1 else {"oneOf": found}}
         examples = {f"as {who}": {"value": body} for who, body in words["bodies"].items()}
         made["requestBody"] = {"required": True, "content": {_JSON: {**content, "examples": examples}}}

@@ -131,7 +131,7 @@ def _operation(plugin: str, route: PluginRoute) -> Operation:
         path=route.path,
         handler=_handler(route),
         who=tuple(route.who),
-        bodies={"runtime": _model(route.body)} if route.body is not None else {},
+        bodies=(_model(route.body),) if route.body is not None else (),
         query=_model(route.query),
         parameters=_model(route.parameters),
         authenticate=route.authenticate,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from oauthbroker.core.claims_challenge import LONGEST_CLAIMS
-from oauthbroker.core.errors import Locale
+from oauthbroker.core.errors import BrokerError, Locale
 from oauthbroker.model.accounts import LONGEST
+from oauthbroker.model.token_request import call_ref
+from oauthbroker.tokens.issuance import Words
 from oauthbroker.web.api.fields import (
     AgentName,
     AppRef,
@@ -25,6 +28,7 @@ from oauthbroker.web.api.fields import (
     Subject,
     ToolRef,
     TurnId,
+    ref_of,
 )
 
 Account = Annotated[str, Field(max_length=LONGEST)]
@@ -108,6 +112,7 @@ class Narrow(RequestModel):
 class TokenRequest(RequestModel):
     """The specification's request (12.5.1). There is no field for a subject: it is the turn's."""
 
+    is_remembered: ClassVar[bool] = True
     oauthAppRef: AppRef
     scopes: Scopes = None
     account: Annotated[Account | None, Field(description="One that the turn lists.")] = None
@@ -115,6 +120,18 @@ class TokenRequest(RequestModel):
     switchAccount: Annotated[
         bool, Field(description="Ask for another account than the one that is connected. Not with a narrowed token.")
     ] = False
+
+    @cached_property
+    def words(self) -> Words | None:
+        """The key of the answer that was given before. None if the call is invalid or asks for more."""
+        ref = ref_of(self.oauthAppRef)
+        if self.switchAccount or ref.startswith("CredentialApp/"):  # of which no token is issued
+            return None
+        scopes = None if self.scopes is None else tuple(self.scopes)
+        try:
+            return call_ref(ref, self.account), scopes, self.minTtlSeconds, None
+        except BrokerError:
+            return None
 
 
 class RejectedToken(RequestModel):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from functools import cache
-from typing import Any, Literal, TypeVar, cast
+from functools import lru_cache
+from typing import Literal, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -17,6 +17,7 @@ from oauthbroker.web.api.handler_call import Still
 
 M = TypeVar("M", bound=RequestModel)
 MOST_PROBLEMS = 16
+MOST_BODIES, LONGEST_BODY = 1_000, 2048  # that are remembered
 _JSON = b"application/json"
 _PROBLEMS: dict[str, Literal["missing", "unknown", "type", "value"]] = {
     "missing": "missing",
@@ -36,62 +37,59 @@ class RequestInvalid(BrokerError):
 
 async def read_body(request: Request, model: type[M], still: Still) -> M:
     """Read the body as `model`. If it was waited for, `still` is asked before anything of it is checked: a store on
-    another machine makes that dear. Raises `unsupportedMediaType`, `requestTooLarge`, `requestInvalid`, and what
-    `still` raises."""
+    another machine makes that dear. Raises `unsupportedMediaType`, `requestTooLarge`, `requestInvalid`, what
+    `still` raises, and ClientDisconnect."""
     said = [value for name, value in request.scope["headers"] if name == b"content-type"]
     if not said or not is_json(said[0]):
         raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
     waits: list[bool] = []
     noted = asyncio.get_running_loop().call_soon(waits.append, True)  # runs only if this task gives way
-    parts = await _received(request)
+    receive = request.receive
+    message = await receive()  # the gate has limited the body's size
+    parts = [message.get("body", b"")]
+    while message.get("more_body", False):
+        message = await receive()
+        parts.append(message.get("body", b""))
     noted.cancel()
+    if message["type"] != "http.request":
+        raise ClientDisconnect
     if waits or len(parts) > 1:
         await still()
-    return validated(model, decode_object(b"".join(parts), Code.REQUEST_INVALID))
+    return parsed(model, b"".join(parts))
 
 
 def is_json(content_type: bytes) -> bool:
     """Return whether a Content-Type says JSON in UTF-8."""
+    if content_type == _JSON:
+        return True
     kind, _, parameter = content_type.partition(b";")
     return kind.strip().lower() == _JSON and parameter.strip().lower() in {b"", b"charset=utf-8"}
 
 
-async def _received(request: Request) -> list[bytes]:
-    """Return the whole body, in the parts in which it came. The gate has limited its size. Raises ClientDisconnect."""
-    message = await request.receive()
-    parts = [message.get("body", b"")]
-    while message.get("more_body", False):
-        message = await request.receive()
-        parts.append(message.get("body", b""))
-    if message["type"] != "http.request":
-        raise ClientDisconnect
-    return parts
+def parsed(model: type[M], body: bytes) -> M:
+    """Parse a body as `model`. Raises `requestInvalid`."""
+    return (_remembered if model.is_remembered and len(body) <= LONGEST_BODY else _parsed)(model, body)
 
 
-def validated(model: type[M], body: dict[str, Any]) -> M:
-    """Parse JSON as `model`. Raises `requestInvalid`."""
+def _parsed(model: type[M], body: bytes) -> M:
+    members = decode_object(body, Code.REQUEST_INVALID)
     try:
-        return model.model_validate(body)
+        return model.model_validate(members)
     except ValidationError as error:
         problems = _problems(model, error)
     raise RequestInvalid(problems)
 
 
+_remembered = lru_cache(MOST_BODIES)(_parsed)  # what a body means follows from its bytes alone
+
+
 def read_query(request: Request, model: type[M]) -> M:
     """Read the query as `model`; a parameter that comes twice has no meaning. Raises `requestInvalid`."""
-    if not request.scope["query_string"]:
-        return cast("M", _unasked(model))
     pairs = request.query_params.multi_items()
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise BrokerError(Code.REQUEST_INVALID, note="a query parameter twice")
     return _from_strings(model, fields)
-
-
-@cache
-def _unasked(model: type[RequestModel]) -> RequestModel:
-    """Return the model of no parameters. Models are frozen, one is enough. Raises `requestInvalid`."""
-    return _from_strings(model, {})
 
 
 def read_path(request: Request, model: type[M]) -> M:

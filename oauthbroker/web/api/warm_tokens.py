@@ -15,24 +15,20 @@ from typing import Any
 
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.access.turns import AdmittedTurn, Turns, token_digest
-from oauthbroker.core.bounded_cache import Bounded
-from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.strict_json import decode_object
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.tokens.issuance import Issuance, Words
 from oauthbroker.tokens.token_issuer import TokenIssuer
 from oauthbroker.web.api.authentication import TURN_BEARER, bearer_of
-from oauthbroker.web.api.handlers_tokens import printed, words_in
+from oauthbroker.web.api.handlers_tokens import printed
 from oauthbroker.web.api.request_models import TokenRequest
-from oauthbroker.web.api.request_parsing import is_json, validated
+from oauthbroker.web.api.request_parsing import LONGEST_BODY, is_json, parsed
 from oauthbroker.web.gate.request_limits import is_ours
 from oauthbroker.web.middleware.access_log import Begun, RequestLog
 from oauthbroker.web.middleware.rate_limits import RequestLimits
 from oauthbroker.web.middleware.security_headers import raw_security_headers
 
 ROUTE = "/v1/tokens"
-LONGEST_BODY = 2048
 ASK_SECONDS = 1.0  # for the store's word, before the general way begins
-MOST_BODIES = 1_000
 Headers = Sequence[tuple[bytes, bytes]]
 
 
@@ -58,7 +54,6 @@ class WarmTokens:
         log: RequestLog,
     ) -> None:
         self._hosts, self._turns, self._issuer, self._limits, self._log = hosts, turns, issuer, limits, log
-        self._bodies = Bounded[bytes, Words](MOST_BODIES)
         fixed = [(b"content-type", b"application/json"), *raw_security_headers(https=https)]
         self._fixed = b"".join(b"\r\n%b: %b" % pair for pair in fixed) + b"\r\nx-request-id: "
 
@@ -69,9 +64,9 @@ class WarmTokens:
         named = [name for name, _ in headers]
         if not all(named.count(name) == 1 for name in (b"authorization", b"content-type", b"content-length")):
             return None
-        if check_host and not is_ours([value for name, value in headers if name == b"host"], self._hosts):
+        if check_host and not (named.count(b"host") == 1 and is_ours(said[b"host"], self._hosts)):
             return None
-        token, length = bearer_of([said[b"authorization"]]), said[b"content-length"]
+        token, length = bearer_of(said[b"authorization"]), said[b"content-length"]
         if not token.startswith(TURN_BEARER) or not is_json(said[b"content-type"]) or b"transfer-encoding" in said:
             return None
         if not length.isdigit() or len(length) > 4 or int(length) > LONGEST_BODY:
@@ -88,9 +83,7 @@ class WarmTokens:
         """Return what asks the store whether this holder may have this answer again, and returns as `answer` does. None
         if the store need not be asked."""
         admitted = self._turns.admitted(head.digest)
-        words = (
-            self._bodies.get(body) or _words(body) if admitted is not None and admitted.token_holder.issued else None
-        )
+        words = _words(body) if admitted is not None and admitted.token_holder.issued else None
         if admitted is None or words is None or words not in admitted.token_holder.issued:
             return None
         return self._ask(head.digest, admitted, body, words)
@@ -107,8 +100,7 @@ class WarmTokens:
     def _answer(
         self, begun: Begun, token_holder: TurnTokenHolder, body: bytes, confirmed: Issuance | None = None
     ) -> bytes | None:
-        known = self._bodies.get(body)
-        words = known if known is not None else _words(body)
+        words = _words(body)
         if words is None or not self._limits.admits(token_holder.turn_id):
             return None
         issuance = self._issuer.reissue(token_holder, words, confirmed=confirmed)
@@ -117,8 +109,6 @@ class WarmTokens:
             return None
         if confirmed is not None:
             self._issuer.note_ready(begun.at)
-        if known is None:
-            self._bodies.keep(body, words)
         text = issuance.printed_by(printed).encode()
         answer = b"content-length: %d%b%b\r\n\r\n%b" % (len(text), self._fixed, begun.id.encode(), text)
         try:  # noqa: SIM105  (on the warm path of a token call)
@@ -131,6 +121,6 @@ class WarmTokens:
 def _words(body: bytes) -> Words | None:
     """Return what the body asks for, which its bytes alone say. None if it is invalid or asks for more."""
     try:
-        return words_in(validated(TokenRequest, decode_object(body, Code.REQUEST_INVALID)))
+        return parsed(TokenRequest, body).words
     except BrokerError:
         return None

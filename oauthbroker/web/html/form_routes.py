@@ -47,13 +47,20 @@ class Paths(Router):
         self.routes[:], self._fixed = routes, {each.path: each for each in reversed(own)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"].removeprefix(scope.get("root_path", "")) if scope["type"] == "http" else ""
+        path = below_root(scope) if scope["type"] == "http" else ""
         route = self._fixed.get(path)
         if route is None:
             await super().__call__(scope, receive, send)
         else:
             scope["route"] = route
             await route.app(scope, receive, send)
+
+
+def below_root(scope: Scope) -> str:
+    """Return the path below the one that the application is mounted at."""
+    path: str = scope["path"]
+    root = scope.get("root_path")
+    return path.removeprefix(root) if root else path
 
 
 async def read_form(request: Request) -> dict[str, str]:

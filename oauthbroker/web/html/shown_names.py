@@ -13,6 +13,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.web.html.korean_particles import particle
 
 Titles = dict[str, Any]
+_PLAIN = re.compile("[ -~]*")
 _FIELD = re.compile(r"\{(\w+)(?::([^{}]+))?\}")
 _JOINERS = "\u200c\u200d"  # Persian words and joined emoji need them
 _MARKS_IN_A_ROW = 4  # more stacked accents than any script uses
@@ -32,6 +33,8 @@ def shown(text: str, limit: int = 80) -> str:
 
 
 def _visible(text: str) -> str:
+    if _PLAIN.fullmatch(text):
+        return text
     kept: list[str] = []
     marks = 0
     for character in text:

@@ -6,26 +6,24 @@ Servers log the request line, and ours would carry tickets and codes; so theirs 
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from typing import Any, NamedTuple
-
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from dataclasses import dataclass
+from typing import Any
 
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, status_class
 from oauthbroker.observability.sampled_lines import SampledLines
-from oauthbroker.observability.tracing import Span, is_traced, span
+from oauthbroker.web.middleware.exchange import EXCHANGE
 
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_STATE_KEY = "request_id"
-API = "/v1/"
-_REFUSED_KEY, _KNOWN_KEY = "refused", "known"
+ID_BITS, ID_LENGTH = 96, 16
+IDS_AT_ONCE = 64
 _REFUSED = 400
 _NOT: Mapping[str, str] = {}
 
 
-class Begun(NamedTuple):
+@dataclass(slots=True)
+class Begun:
     """A request under way: its id, and when it began."""
 
     id: str
@@ -36,13 +34,17 @@ class RequestLog:
     """Counts each request, and writes a line for it. Lines that a stranger can cause are sampled: refusals, and answers
     to requests without credentials."""
 
-    __slots__ = ("_clock", "_info", "_metrics", "_sampled")
+    __slots__ = ("_clock", "_ids", "_info", "_metrics", "_sampled")
 
     def __init__(self, clock: Clock, log: Log, metrics: Metrics) -> None:
         self._clock, self._metrics, self._info, self._sampled = clock, metrics, log.info, SampledLines(log)
+        self._ids: list[str] = []
 
     def begin_request(self) -> Begun:
-        return Begun(random_text(self._clock, 96), self._clock.monotonic())
+        if not self._ids:
+            drawn = random_text(self._clock, IDS_AT_ONCE * ID_BITS)
+            self._ids = [drawn[at : at + ID_LENGTH] for at in range(0, len(drawn), ID_LENGTH)]
+        return Begun(self._ids.pop(), self._clock.monotonic())
 
     def end_request(
         self,
@@ -55,7 +57,7 @@ class RequestLog:
         known: bool = True,
     ) -> None:
         """Write the line. `status` is 0 if the client had left before an answer. `known`: it had credentials."""
-        self._metrics.add(Metric.HTTP_REQUESTS, route, method, status_class(status))
+        self._metrics.count((Metric.HTTP_REQUESTS, (route, method, status_class(status))))
         if not (known and 0 < status < _REFUSED):
             about = ("code", refused.get("code", "")) if status >= _REFUSED else ("route", route)
             kind = (("status", status), about, ("known", known))
@@ -72,62 +74,24 @@ class RequestLog:
         )
 
 
-class AccessLog:
-    """ASGI middleware, the outermost: one count, span and request id (X-Request-Id) for each request, and a line.
-
-    The line of a refused request has the code, and a note in our own words for the operator.
-    """
-
-    def __init__(self, app: ASGIApp, *, clock: Clock, log: Log, metrics: Metrics) -> None:
-        self.app, self._log = app, RequestLog(clock, log, metrics)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        begun, status = self._log.begin_request(), 0
-        scope.setdefault("state", {})[_STATE_KEY] = begun.id
-        method = scope["method"] if scope["method"] in _METHODS else "other"
-
-        async def send_and_note(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message = {**message, "headers": [*message["headers"], (b"x-request-id", begun.id.encode())]}
-            await send(message)
-
-        try:
-            caller = _traceparent(scope) if is_traced() else ""
-            with span(Span.HTTP, traceparent=caller, method=method) as spanned:
-                await self.app(scope, receive, send_and_note)
-                spanned.set(route=route_template(scope), status=status)
-        finally:
-            refused, known = scope["state"].get(_REFUSED_KEY, _NOT), _KNOWN_KEY in scope["state"]
-            self._log.end_request(begun, route_template(scope), method, status, refused, known=known)
-
-
-def _traceparent(scope: Scope) -> str:
-    """Return the trace of an API caller. A traceparent of a user's browser is ignored."""
-    if not scope["path"].removeprefix(scope.get("root_path", "")).startswith(API):
-        return ""
-    found = [value for name, value in scope["headers"] if name == b"traceparent"]
-    return str(found[0], "latin-1") if len(found) == 1 else ""
-
-
 def request_id(scope: MutableMapping[str, Any]) -> str:
-    """Return the id AccessLog gave this request; empty without it."""
-    return str(scope.get("state", {}).get(_STATE_KEY, ""))
+    """Return the id that the gate gave this request; empty without it."""
+    exchange = scope.get(EXCHANGE)
+    return "" if exchange is None else str(exchange.id)
 
 
 def note_refusal(scope: MutableMapping[str, Any], error: BrokerError) -> None:
     """Note the code of a refusal for the request's line, and our own words for the operator. Nothing of the request."""
-    said = {"code": error.code.value, **({"note": error.note} if error.note else {})}
-    scope.setdefault("state", {})[_REFUSED_KEY] = said
+    exchange = scope.get(EXCHANGE)
+    if exchange is not None:
+        exchange.refused = {"code": error.code.value, **({"note": error.note} if error.note else {})}
 
 
 def note_known(scope: MutableMapping[str, Any]) -> None:
     """Note that a request has good credentials, so that the line of its success is always written."""
-    scope.setdefault("state", {})[_KNOWN_KEY] = True
+    exchange = scope.get(EXCHANGE)
+    if exchange is not None:
+        exchange.is_known = True
 
 
 def route_template(scope: MutableMapping[str, Any]) -> str:

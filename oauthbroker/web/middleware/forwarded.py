@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from oauthbroker.core.header_names import ORDINARY, is_relayed, overrides_method, spelled
+from oauthbroker.web.middleware.exchange import EXCHANGE
 
 Address = IPv4Address | IPv6Address
 _WITH_PORT = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<four>[^:]+))(?::\d{1,5})?")
 MOST_HOPS = 32
-_KEY = "relayed"
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -30,18 +30,17 @@ class Proxies:
     def __init__(self, trusted: Iterable[str] = ()) -> None:
         self._networks = tuple(ip_network(each, strict=False) for each in trusted)
 
-    def look_behind(self, scope: Scope) -> None:
-        """Note, for `is_local`, whether a proxy stands in between: by a header as it came, or because the connection's
-        other end is a listed proxy, which names the client. Then drop what only a proxy may say: no route is to believe
-        it."""
+    def look_behind(self, scope: Scope) -> bool:
+        """Return whether a proxy stands in between: by a header as it came, or because the connection's other end is a
+        listed proxy, which names the client. Then drop what only a proxy may say: no route is to believe it."""
         unusual = dict(scope["headers"]).keys() - ORDINARY
         is_listed = bool(self._networks) and self.lists((scope.get("client") or ("",))[0])
         is_relayed_by = is_listed or (bool(unusual) and any(_is_of_proxy(spelled(name)) for name in unusual))
-        scope.setdefault("state", {})[_KEY] = is_relayed_by
         if is_listed:
             self._name_client(scope)
         if unusual:
             scope["headers"] = [pair for pair in scope["headers"] if not is_relayed(spelled(pair[0]))]
+        return is_relayed_by
 
     def _name_client(self, scope: Scope) -> None:
         """Put the address of who asked into `scope["client"]`."""
@@ -83,7 +82,8 @@ def _is_of_proxy(name: bytes) -> bool:
 def is_local(request: Request) -> bool:
     """Return whether the caller is on this machine: the other end is loopback, so is the requested host, and no proxy
     shows. A proxy on this machine that adds no header and asks for our own name looks the same."""
-    if request.scope.get("state", {}).get(_KEY, True):  # what did not come through the Guard is not checked
+    exchange = request.scope.get(EXCHANGE)
+    if exchange is None or exchange.is_relayed:  # what did not come through the gate is not checked
         return False
     name, colon, port = request.headers.get("host", "").lower().rpartition(":")
     host = name if colon and port.isdigit() else name + colon + port

@@ -73,10 +73,8 @@ class RequestLimits:
     def __init__(self, clock: Clock, per_minute: int) -> None:
         self._known = Limiter(clock, per_minute)
         self._strangers = Limiter(clock, min(per_minute, FAILURES_PER_MINUTE))
-
-    def called(self, caller: str) -> None:
-        """Count a call of a known caller. Raises `rateLimited`."""
-        self._known.admit(caller)
+        self.called = self._known.admit  # counts a call of a known caller
+        self.strange = self._strangers.admit  # and one without good credentials; an ended turn's is a known caller's
 
     def admits(self, caller: str) -> bool:
         """Count a call of a known caller. False if it is one too many."""
@@ -89,7 +87,3 @@ class RequestLimits:
     def give_back(self, caller: str) -> None:
         """Take back a call that `admits` counted and that another way answers."""
         self._known.give_back(caller)
-
-    def strange(self, address: str) -> None:
-        """Count a call without good credentials; that of an ended turn is a known caller's. Raises `rateLimited`."""
-        self._strangers.admit(address)

@@ -18,7 +18,7 @@ from oauthbroker.web.gate import csrf
 from oauthbroker.web.html import admin_html as views
 from oauthbroker.web.html.admin_html import HOME, AdminLayout
 from oauthbroker.web.html.consent_html import render_leaving
-from oauthbroker.web.html.form_routes import Handler, route
+from oauthbroker.web.html.form_routes import Handler, below_root, route
 from oauthbroker.web.html.shown_names import host_of
 from oauthbroker.web.middleware.forwarded import is_local
 from oauthbroker.web.middleware.rate_limits import failed_logins
@@ -151,7 +151,7 @@ class AdminEntrance:
         async def answer(request: Request, page_user: PageUser) -> Response:
             if not self._admin.needs_confirmation(page_user.browser_session):
                 return await handler(request, page_user)
-            path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).removeprefix(HOME)
+            path = below_root(request.scope).removeprefix(HOME)
             to = page or path + (f"?{request.url.query}" if request.url.query else "")
             return self._page_users.see_other(f"{HOME}/again?{urlencode({'to': to})}")
 

@@ -21,7 +21,7 @@ from tests.kit.running_broker import BASE, BOB, Harness, running, user_app
 from tests.story.api.kit import BODIES, TOOLS, Answer, Caller, Callers
 
 FOR_TURNS = [operation for operation in OPERATIONS if {"turn", "wholeTurn"} & set(operation.who)]
-WRITABLE = [operation for operation in FOR_TURNS if "turn" in operation.bodies]
+WRITABLE = [operation for operation in FOR_TURNS if "turn" in BODIES[operation.id]]
 SUBJECT_NAMES = ["subject", "subjects", "user", "userId", "tenant", "actor", "auth", "turn", "agentName", "onBehalfOf"]
 WITH_BODY = [operation for operation in OPERATIONS if operation.bodies]
 
@@ -185,7 +185,7 @@ async def test_a_pointer_leads_to_the_field_and_repeats_nothing(harness: Harness
 @pytest.mark.parametrize("operation", WITH_BODY, ids=lambda operation: operation.id)
 async def test_a_body_is_labelled_as_json(api: Callers, operation: Operation, kind: str | None) -> None:
     known = {"runtime": api.runtime, "operator": api.operator}
-    caller = next((known[who] for who in operation.bodies if who in known), None) or await api.turn()
+    caller = next((known[who] for who in BODIES[operation.id] if who in known), None) or await api.turn()
     answer = await caller.send("POST", path_of(operation), body=b"{}", kind=kind)
     assert (415, "unsupportedMediaType") == (answer.status, answer.code)
 

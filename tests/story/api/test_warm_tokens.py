@@ -458,18 +458,6 @@ async def test_with_its_turn_a_remembered_answer_ends(harness: Harness, api: Cal
     await line.close()
 
 
-async def test_a_body_that_asks_in_vain_is_not_remembered(harness: Harness, api: Callers, line: Line) -> None:
-    warm = harness.broker.asgi.app.state.warm_tokens  # type: ignore[attr-defined]
-    before = len(warm._bodies)
-    assert confirms() == (0 < before)
-    for number in range(5):
-        body = json.dumps({"oauthAppRef": "mail", "scopes": [f"no{number}"]}).encode()
-        line.data = request(line.data.partition(b"Bearer ")[2].partition(b"\r\n")[0].decode(), body)
-        for _ in range(3):
-            await line.say(line.data)
-    assert before == len(warm._bodies)
-
-
 async def test_a_tool_that_asks_for_another_account_is_refused_as_by_the_general_way(
     harness: Harness, api: Callers
 ) -> None:

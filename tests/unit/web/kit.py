@@ -20,10 +20,11 @@ from oauthbroker.model.turn import SubjectMode
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.testing.clock import TestClock
-from oauthbroker.web.gate.request_limits import Guard, allowed_hosts
+from oauthbroker.web.gate.request_limits import Gate, allowed_hosts
 from oauthbroker.web.html.consent_html import ConnectView
 from oauthbroker.web.html.rendering import Page
-from oauthbroker.web.middleware.access_log import AccessLog
+from oauthbroker.web.middleware.access_log import RequestLog
+from oauthbroker.web.middleware.forwarded import Proxies
 from tests.kit.samples import app_with
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -195,13 +196,20 @@ class Site:
 def a_site(
     routes: Sequence[BaseRoute], *, clock: Clock | None = None, public: str = PUBLIC, locale: Any = "en"
 ) -> Site:
-    clock = clock or TestClock(NOW)
-    stream = io.StringIO()
-    log = json_log(stream, clock)
     app = Starlette(routes=routes)
-    guard = Guard(app.router, hosts=allowed_hosts(public), locale=locale, log=log)
-    app.middleware_stack = AccessLog(guard, clock=clock, log=log, metrics=Metrics())
+    app.middleware_stack, stream = gated(app.router, clock=clock, public=public, locale=locale)
     return Site(app, stream)
+
+
+def gated(
+    app: ASGIApp, *, clock: Clock | None = None, public: str = PUBLIC, locale: Any = "en", seconds: float = 60
+) -> tuple[Gate, io.StringIO]:
+    """Return an application behind our gate, and where it logs."""
+    clock, stream = clock or TestClock(NOW), io.StringIO()
+    log = json_log(stream, clock)
+    requests, hosts = RequestLog(clock, log, Metrics()), allowed_hosts(public)
+    gate = Gate(app, hosts=hosts, locale=locale, log=log, requests=requests, proxies=Proxies(), seconds=seconds)
+    return gate, stream
 
 
 def tags_and_attributes(page: Page) -> list[tuple[str, tuple[str, ...]]]:

@@ -16,13 +16,12 @@ from oauthbroker.web.gate.request_limits import (
     BODY_LIMIT,
     PEER,
     TARGET_LIMIT,
-    Guard,
     allowed_hosts,
     may_take_long,
     own_hosts,
 )
 from oauthbroker.web.middleware.security_headers import security_headers
-from tests.unit.web.kit import Document, a_site, ask
+from tests.unit.web.kit import Document, a_site, ask, gated
 
 PAGE = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")]
 CANARY = "canary-secret-in-a-message"
@@ -284,8 +283,7 @@ async def test_a_refusal_raised_anywhere_is_answered_with_its_code():
     async def bare(_scope, _receive, _send):
         raise BrokerError(Code.STORE_LOCKED)
 
-    guard = Guard(bare, hosts=frozenset({"broker.example"}), locale="en", log=None)  # type: ignore[arg-type]
-    answer = await ask(guard, "/")
+    answer = await ask(gated(bare)[0], "/")
     assert (answer.status, answer.json["code"]) == (503, "storeLocked")
 
 
@@ -323,7 +321,7 @@ HURRIED = [Route("/sleep", sleeper), Route("/read", body_then_sleep, methods=["P
 
 
 def hurried(seconds: float) -> ASGIApp:
-    return Guard(Router(HURRIED), hosts=frozenset({"broker.example"}), locale="en", log=None, seconds=seconds)  # type: ignore[arg-type]
+    return gated(Router(HURRIED), seconds=seconds)[0]
 
 
 @pytest.mark.case("83")
@@ -387,8 +385,8 @@ async def test_a_websocket_is_closed_and_the_lifespan_passes():
     async def send(message):
         sent.append(message)
 
-    guard = Guard(inner, hosts=frozenset(), locale="en", log=None)  # type: ignore[arg-type]
+    gate, _ = gated(inner)
     for kind in ("websocket", "lifespan"):
-        await guard({"type": kind, "path": "/", "headers": []}, None, send)  # type: ignore[arg-type]
+        await gate({"type": kind, "path": "/", "headers": []}, None, send)  # type: ignore[arg-type]
     assert seen == ["lifespan"]
     assert [(message["type"], message["code"]) for message in sent] == [("websocket.close", 1008)]

@@ -31,6 +31,7 @@ def test_a_shown_name_is_one_bounded_line_without_hidden_characters(text, limit)
         ("planner", "planner"),
         ("  two\n words\t", "two words"),
         ("a\u00a0b\u2028c", "a b c"),
+        ("\x1b[31mred\x00\x7f!", "[31mred !"),
         ("\u202eevil\u202c\u2066x\u2069", "evilx"),
         ("zero\u200bwidth\ufeff", "zerowidth"),
         (FAMILY, FAMILY),

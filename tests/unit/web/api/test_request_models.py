@@ -17,11 +17,15 @@ from oauthbroker.web.api.call_table import OPERATIONS
 from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.handlers_turns import turn_of
 from oauthbroker.web.api.openapi import described
-from oauthbroker.web.api.request_parsing import RequestInvalid, validated
+from oauthbroker.web.api.request_parsing import LONGEST_BODY, MOST_BODIES, RequestInvalid, parsed
 
 ALL = [kind for kind in vars(request_models).values() if isinstance(kind, type) and issubclass(kind, RequestModel)]
 CONFIDENTIAL = {"accessToken", "lease", "handle", "channelCode"}
 BODIES = {name: words.get("bodies", {}) for name, words in described()["operations"].items()}
+
+
+def validated(model: type[Any], body: Any) -> Any:
+    return parsed(model, json.dumps(body).encode())
 
 
 @pytest.mark.parametrize("model", ALL, ids=lambda model: model.__name__)
@@ -40,11 +44,33 @@ def test_a_field_with_a_secret_is_in_no_repr(model: type[BaseModel]) -> None:
             assert "Secret" in str(field.annotation), f"{model.__name__}.{name}"
 
 
+@pytest.mark.parametrize("model", [model for model in ALL if model.is_remembered], ids=lambda model: model.__name__)
+def test_a_remembered_body_has_no_field_for_a_secret(model: type[RequestModel]) -> None:
+    assert "Secret" not in str([field.annotation for field in model.model_fields.values()])
+
+
+def test_the_last_bodies_are_parsed_once_and_an_invalid_one_each_time() -> None:
+    asked, token_request = {"oauthAppRef": "mail"}, request_models.TokenRequest
+    first = validated(token_request, asked)
+    for number in range(MOST_BODIES - 1):
+        validated(token_request, {"oauthAppRef": f"app{number}"})
+    assert first is validated(token_request, asked), "used last, and not the oldest"
+    for number in range(MOST_BODIES):
+        with pytest.raises(RequestInvalid):
+            validated(token_request, {"oauthAppRef": number})
+    assert first is validated(token_request, asked), "an invalid one takes no place"
+    for number in range(MOST_BODIES):
+        validated(token_request, {"oauthAppRef": f"app{number}"})
+    assert first is not validated(token_request, asked)
+    long = {"oauthAppRef": "mail", "scopes": ["x" * LONGEST_BODY]}
+    assert validated(token_request, long) is not validated(token_request, long)
+
+
 def bodies() -> list[Any]:
     return [
-        pytest.param(kind, BODIES[operation.id][who], id=f"{operation.id} {who}")
+        pytest.param(kind, body, id=f"{operation.id} {who}")
         for operation in OPERATIONS
-        for who, kind in operation.bodies.items()
+        for kind, (who, body) in zip(operation.bodies, BODIES[operation.id].items(), strict=True)
     ]
 
 

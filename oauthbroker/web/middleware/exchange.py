@@ -1,0 +1,81 @@
+"""One request under way: its notes, and its two ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import Message, Receive, Send
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.web.middleware.deadlines import Deadlines
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+EXCHANGE = "oauthbroker.exchange"  # in the scope: the request that the gate has begun
+_NOT: Mapping[str, str] = {}
+
+
+class HttpExchange:
+    """Counts what comes in, and adds `headers` and the request's id to what goes out. `most` bytes may come in."""
+
+    __slots__ = (
+        "_deadlines",
+        "_headers",
+        "_receive",
+        "_received",
+        "_send",
+        "id",
+        "is_known",
+        "is_relayed",
+        "limit",
+        "most",
+        "received_all",
+        "refused",
+        "status",
+    )  # fmt: skip
+
+    def __init__(
+        self, receive: Receive, send: Send, *, request_id: str, headers: RawHeaders, deadlines: Deadlines
+    ) -> None:
+        self._receive, self._send, self._headers, self._deadlines = receive, send, headers, deadlines
+        self.id = request_id
+        self.status = 0  # of the answer, once it has begun
+        self.refused = _NOT  # the code of a refusal, and a note for the operator
+        self.is_known = False  # it has good credentials
+        self.is_relayed = True  # by a proxy, until it was looked at
+        self.most = self._received = 0
+        self.received_all = False
+        self.limit: asyncio.Timeout | None = None  # the answer has to begin within it
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        self.received_all = not message.get("more_body", False)
+        if self._received > self.most:
+            raise BrokerError(Code.REQUEST_TOO_LARGE)
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.take_time()
+            said = {name.lower() for name, _ in message["headers"]}
+            ours = [pair for pair in self._headers if pair[0] not in said]
+            headers = [*message["headers"], *ours, (b"x-request-id", self.id.encode())]
+            message = {**message, "headers": headers}
+            if self._received > self.most:
+                MutableHeaders(scope=message)["connection"] = "close"
+        await self._send(message)
+
+    def take_time(self) -> None:
+        """Lift the time limit."""
+        limit, self.limit = self.limit, None
+        if limit is not None:
+            self._deadlines.lift(limit)
+
+
+def only_value(headers: RawHeaders, name: bytes) -> bytes | None:
+    """Return the value of a header that came once. None for one that is missing or came twice."""
+    found = [value for each, value in headers if each == name]
+    return found[0] if len(found) == 1 else None
