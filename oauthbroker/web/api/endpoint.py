@@ -83,7 +83,7 @@ class Endpoint:
         )
         if reached:
             await note_refused(self.services, caller, request, error.code)
-        default = caller.turn.locale_or(self.locale) if isinstance(caller, TurnTokenHolder) else self.locale
+        default = (caller.turn.locale if isinstance(caller, TurnTokenHolder) else None) or self.locale
         more = {"errors": list(error.errors)} if error.errors else None
         return error_responses.refusal(error, request, default, more)
 
