@@ -16,11 +16,12 @@ _AT_ONCE = 8  # a disk that is well again gets rid of them over the next writes
 
 
 def write_file(fs: Fs, fd: int, data: bytes, *, reserved: bool = False) -> None:
-    """Write all of `data`, durably. A `reserved` file may be longer before, not after.
+    """Write all of `data`, durably. A `reserved` file may be longer before, not after; only that one takes its space
+    first, because the sync reports a full disk, too.
 
     After a failure the descriptor is unusable: the kernel may mark the lost page as clean.
     """
-    if data:
+    if reserved:
         fs.reserve(fd, len(data))
     rest = memoryview(data)
     while rest:
