@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.file import versioned_entries
+from oauthbroker.store.file import locked_writes, versioned_entries
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.locks import Locks
 from oauthbroker.store.format.port import Conflict, Key
@@ -117,6 +118,14 @@ def under_one_lock(store: FileStore, many: int) -> list[Key]:
     return [next(same) for _ in range(many)]
 
 
+class SlowRename(Fs):
+    """A disk whose renames take so long that writes meet."""
+
+    def rename(self, *names: Any, **folders: Any) -> None:
+        time.sleep(0.005)
+        super().rename(*names, **folders)
+
+
 async def test_writes_of_one_process_under_one_lock_wait_for_each_other_and_do_not_poll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -124,15 +133,17 @@ async def test_writes_of_one_process_under_one_lock_wait_for_each_other_and_do_n
         raise AssertionError("a write polls for a lock that its own process holds")
 
     monkeypatch.setattr(Locks, "_poll", poll)
-    store = open_file_store(tmp_path)
+    monkeypatch.setattr(locked_writes, "_NEXT_SECONDS", 60)
+    store = open_file_store(tmp_path, fs=SlowRename())
     keys = under_one_lock(store, 12)
-    await asyncio.gather(*(store.put(key, b"x", expect=0) for key in keys))
-    await asyncio.gather(*(store.put(key, b"y", expect=1) for key in keys))
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(store.put(key, b"x", expect=0) for key in keys))
+        await asyncio.gather(*(store.put(key, b"y", expect=1) for key in keys))
     await store.close()
 
 
 class StuckRename(Fs):
-    """A disk whose first rename of a record hangs."""
+    """A disk whose first rename of a record hangs for five seconds, or until the test lets it go on."""
 
     def __init__(self) -> None:
         self.hangs, self.goes_on = threading.Event(), threading.Event()
@@ -140,7 +151,7 @@ class StuckRename(Fs):
     def rename(self, *names: Any, **folders: Any) -> None:
         if len(names[1]) == 64 and not self.hangs.is_set():
             self.hangs.set()
-            self.goes_on.wait(60)
+            self.goes_on.wait(5)
         super().rename(*names, **folders)
 
 
@@ -151,9 +162,8 @@ async def test_a_write_gives_its_thread_back_when_the_one_before_it_takes_long(t
     stuck = asyncio.create_task(store.put(first, b"x", expect=0))
     await asyncio.to_thread(fs.hangs.wait, 60)
     waiting = [asyncio.create_task(store.put(key, b"x", expect=0)) for key in others]
-    await asyncio.sleep(0)
-    async with asyncio.timeout(30):
-        assert 0 == await store.count("sessions")
+    await asyncio.sleep(0.02)
+    assert 0 == await store.count("sessions")
     assert not any(task.done() for task in [stuck, *waiting])
     fs.goes_on.set()
     assert {1} == {entry.generation for entry in await asyncio.gather(stuck, *waiting)}
