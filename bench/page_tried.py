@@ -28,7 +28,7 @@ strace counts four syncs, those of the two writes. A refresh takes 4.7 ms of CPU
 the lease, the looks at the grant, the reserved space and two audit entries 1.2, none of them much. So the ratio follows
 the disk: 1.2 where two writes take 19 ms, 1.7 where they take 2 ms.""",
     "16 refreshes at once, each": """\
-they share syncs: 0.21 to 0.26 of one alone where two writes take 20 ms. Where they take 2 ms it is 0.68, because a
+they share syncs: 0.21 to 0.33 of one alone where two writes take 20 to 30 ms. At 2 ms it is 0.68, because a
 refresh is then 3.6 ms of one core's work.""",
     "an event on files": """\
 strace counts nine syncs against three: body, place, lease and acknowledgement each replace a file, which takes two, and
