@@ -40,6 +40,8 @@ WAITING = 100
 FORM = {"grant_type": "refresh_token", "refresh_token": "r" * 200, "client_id": "client", "client_secret": "s" * 40}
 BASE = "http://127.0.0.1:8420"
 TWO_WRITES = "two durable writes of a grant"
+WHOLE = "a whole refresh, provider on this machine"
+AT_ONCE = 16
 
 
 def app(idp: IdentityProvider, name: str) -> App:
@@ -120,7 +122,8 @@ async def rounds_of(work: Work, rounds: int, batch: int) -> list[float]:
 
 async def of_one_refresh(folder: Path, *, quick: bool) -> None:
     """Measure a whole refresh beside its bare parts: two durable writes (the intent, the token), and one answer of the
-    provider, which runs in a process of its own. Each request opens a connection, the bare one too."""
+    provider, which runs in a process of its own. Each request opens a connection, the bare one too. Then the share of
+    one refresh in the time that 16 take together."""
     repeats = 20 if quick else 200
     store = open_file_store(folder)
     repository, subject = Repository(store), "idp:user:alone"
@@ -137,17 +140,37 @@ async def of_one_refresh(folder: Path, *, quick: bool) -> None:
             for number in range(repeats):
                 began = time.perf_counter()
                 versioned = await repository.save_grant(versioned.record, expect=versioned.generation)
-                ended = with_token(port, subject, str(number).ljust(900, "t"), -60)
-                versioned = await repository.save_grant(ended, expect=versioned.generation)
+                await expired(repository, port, subject, number)
                 writes.append((time.perf_counter() - began) * MS)
                 answers.append(await timed(bare.post(url, data=FORM), MS))
                 refreshes.append(await timed(ask(), MS))
                 versioned = await refreshed(repository, subject)
+            together = await at_once(repository, broker, port, rounds=max(2, repeats // AT_ONCE))
     show(TWO_WRITES, writes, "ms")
     show("the provider's answer alone", answers, "ms")
-    show("a whole refresh, provider on this machine", refreshes, "ms", {TWO_WRITES: writes})
+    show(WHOLE, refreshes, "ms", {TWO_WRITES: writes})
     rest = [whole - answer for whole, answer in zip(refreshes, answers, strict=True)]
     show("a whole refresh without the provider's answer", rest, "ms", {TWO_WRITES: writes})
+    show(f"each of {AT_ONCE} refreshes at once, provider on this machine", together, "ms", {WHOLE: refreshes})
+
+
+async def at_once(repository: Repository, broker: Broker, port: int, *, rounds: int) -> list[float]:
+    subjects, took = [f"idp:user:at-once-{number}" for number in range(AT_ONCE)], list[float]()
+    for number in range(rounds):
+        for subject in subjects:
+            await expired(repository, port, subject, number)
+        asked = asyncio.gather(*(asking(broker, "mail", subject)() for subject in subjects))
+        took.append(await timed(asked, MS) / AT_ONCE)
+        for subject in subjects:
+            await refreshed(repository, subject)
+    return took
+
+
+async def expired(repository: Repository, port: int, subject: str, number: int) -> None:
+    """Store a grant whose token has ended."""
+    before = await repository.grant(GrantKey("mail", subject))
+    ended = with_token(port, subject, str(number).ljust(900, "t"), -60)
+    await repository.save_grant(ended, expect=0 if before is None else before.generation)
 
 
 async def refreshed(repository: Repository, subject: str) -> Versioned[Grant]:

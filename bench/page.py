@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from bench.figures import Figure
 from bench.operator_page import tables
 from bench.page_plots import plots
+from bench.page_tried import TRIED
 from bench.page_words import ALL, INTRO, LIMITED_BY, LIMITS, OPERATOR, PARALLEL, PEERS, QUICK, REPEAT, SLOW, TARGETS
 from bench.targets import OURS, POST, TABLE, TCP, UNIX, Results, assessed, find
 
@@ -59,10 +60,10 @@ def page(run: Run) -> str:
 
 
 def target_page(run: Run) -> str:
-    """Return the page of the targets, and of what limits those that are not met."""
+    """Return the page of the targets, of what limits those that are not met, and of the attempts."""
     results: Results = run["results"]
     parts = [TARGETS, "", *_table(_targets(results, assess=not run["quick"])), ""]
-    parts += [] if run["quick"] else _limited(results)
+    parts += [] if run["quick"] else [*_limited(results), *_listed("Attempts on files, with their gains:", TRIED)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -116,12 +117,16 @@ def _targets(results: Results, *, assess: bool) -> Iterator[tuple[str, ...]]:
 def _limited(results: Results) -> list[str]:
     """Return what keeps calls from their targets, where it is known."""
     missed = [each.call for each, now in assessed(results) if now is not None and not each.met(now[0])]
-    known = [
-        fill(f"- **{call}**: {LIMITED_BY[call]}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
-        for call in missed
-        if call in LIMITED_BY
-    ]
-    return ["What limits calls that do not meet their target:", "", *known, ""] if known else []
+    known = {call: LIMITED_BY[call] for call in missed if call in LIMITED_BY}
+    return _listed("What limits calls that do not meet their target:", known)
+
+
+def _listed(title: str, texts: Mapping[str, str]) -> list[str]:
+    lines = (
+        fill(f"- **{call}**: {text}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        for call, text in texts.items()
+    )
+    return [title, "", *lines, ""] if texts else []
 
 
 def _short(name: str) -> str:

@@ -30,23 +30,8 @@ calls of the limit cost less and Python's frames cost more.""",
     "the same beside MSAL's memory cache": """\
 a warm call looks at the grant's file and writes an audit line with its MAC. These two alone, the second limit of
 `token_call`, are more than half of our call, and so more than 0.4 of MSAL's, which does neither.""",
-    "cold call": """\
-cachegrind counts 165,000 instructions for its limit and 580,000 for the call: it also makes the records, decides, and
-writes the audit entry. Each part alone is fast. Together they need more than the second-level cache of 1 MiB holds (570
-misses a call, none for the limit), and take half as long again as one by one.""",
-    "audit entry": """\
-in writes of such a line, the entry's object takes 0.8, its text 1.8, the MAC of the chain 0.9, the longer line with its
-MAC 1.1, and the look at the end of the file 0.2. A repeated call has the first two ready.""",
-    "audit entry of a repeated call": """\
-the MAC, the longer line and the look at the end of the file remain. The same bench alone, minutes later, had 3.9.""",
     "one over a Unix socket, time": """\
 of the 45 us that ours takes longer, the warm token call is 17. On another machine the same commit had 1.28.""",
-    "`store.put` alone": """\
-it seals the record, takes the entry's lock, compares the generation and checks the lock's name: 14 short system calls
-more. On another machine the same commit had 1.29.""",
-    "`store.put` together": """\
-writes share the sync of their folder, but each one syncs its own file before. On another machine the same commit had
-0.74, and 0.7 on this one two minutes later.""",
 }
 """What keeps a call from its target, as measured. Shown while the target is not met."""
 

@@ -10,6 +10,7 @@ from bench.figures import Figure
 Results = Mapping[str, Sequence[Figure]]
 OURS = "ctx.oauth.get_access_token"
 RAW, STARLETTE, POST = "raw ASGI", "a Starlette route", "POST /v1/tokens"
+EVENT, ALONE = "enqueue, lease and ack", "0 others wait"
 TCP, UNIX = "16 over TCP", "1 over a Unix socket"
 
 
@@ -65,7 +66,7 @@ def _start(call: str, row: str, before: str, target: float) -> Target:
 TABLE = (
     Target("warm call", "token_call", f"warm: {OURS}", "warm: limit, stat and a line", "7.3", 3.0),
     Target("the same beside MSAL's memory cache", "peers", f"{OURS}, 1 grants", "MSAL, memory, 1 grants", "1.12", 0.4),
-    Target("cold call", "token_call", f"cold: {OURS}", "cold: limit, read, open and parse", "3.8", 2.0),
+    Target("cold call", "token_call", f"cold: {OURS}", "cold: limit, read, open and parse", "3.8", 2.5),
     _audit("audit entry", "an entry", "10", 4),
     _audit("audit entry of a repeated call", "an entry of a repeated call", "10", 4),
     _audit("audit entry, two brokers at once", "an entry, two brokers by turns", "23", 5),
@@ -76,15 +77,25 @@ TABLE = (
     Target(
         "`store.put` alone", "store", "write: store.put, lock included", "write: bare durable replacement", "1.31", 1.3
     ),
-    Target("`store.put` together", "store", "together: store.put", "together: bare", "0.51", 0.7, at_least=True),
+    Target("`store.put` together", "store", "together: store.put", "together: bare", "0.51", 0.8, at_least=True),
     Target(
         "a whole refresh, without the provider's answer",
         "refresh",
         "a whole refresh without the provider's answer",
         "two durable writes of a grant",
         "3.2 with it",
-        1.8,
+        1.2,
     ),
+    Target(
+        "16 refreshes at once, each",
+        "refresh",
+        "each of 16 refreshes at once, provider on this machine",
+        "a whole refresh, provider on this machine",
+        "",
+        0.25,
+    ),
+    Target("an event on files", "events", f"{EVENT}, {ALONE}", f"three durable appends, {ALONE}", "", 1.5),
+    Target("16 events at once, each", "events", f"{EVENT}, 16 at once, {ALONE}", f"{EVENT}, {ALONE}", "", 0.2),
     _start("`import oauthbroker.client`", "import oauthbroker.client", "25", 6),
     _start("`oauthbroker --help`", "oauthbroker --help", "24", 12),
     _start("import of `open_broker`", "import of open_broker", "100", 35),

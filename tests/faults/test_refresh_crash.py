@@ -85,6 +85,15 @@ async def cuts(story: Expired, place: Path) -> AsyncIterator[Cut]:
     raise AssertionError("the story does not end")
 
 
+async def disks(found: AsyncIterator[Cut], dice: random.Random) -> AsyncIterator[tuple[Cut, Path]]:
+    """Yield each cut with each disk that it leaves once the provider has answered, and with one of them before."""
+    async for cut in found:
+        after = Moment.of(cut.story)
+        for clone in cut.clones if cut.answered else [dice.choice(cut.clones)]:
+            after.again()
+            yield cut, clone
+
+
 async def found_at_start(process: Process, story: Expired, pause: float = PAUSE) -> TokenResult:
     """The intent is settled without a call, and not before its pause is over."""
     before, intent = story.requests, (await grant_in(process.store)).refresh_state.intent
@@ -174,8 +183,7 @@ async def test_a_second_crash_while_the_first_one_is_made_good_changes_nothing_a
 ):
     story, dice = await Expired.prepare(tmp_path, identity_provider, test_clock, grace), random.Random(48)
     ends: set[str] = set()
-    async for cut in cuts(story, place):
-        clone = dice.choice(cut.clones)
+    async for cut, clone in disks(cuts(story, place), dice):
         fs, before = CrashAtChange(clone), story.requests
         process = story.start(clone, fs)
         fs.arm(dice.randrange(30))
@@ -183,7 +191,7 @@ async def test_a_second_crash_while_the_first_one_is_made_good_changes_nothing_a
             await found_at_start(process, story)
         except (Crash, AssertionError):
             assert fs.fired
-        left = dice.choice(list(different(fs.clones(cut.place / "second", seeds=1))))
+        left = dice.choice(list(different(fs.clones(cut.place / f"second-{clone.name}", seeds=1))))
         fs.restore()
         await process.die()
         process = story.start(left)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,6 +20,7 @@ T = TypeVar("T")
 THREADS = 16  # writes that wait for the disk at once: the more there are, the more share a sync of their folder
 STRIPES = 64  # lock files for writing; their number does not grow with the entries
 PATIENCE_SECONDS = 10.0  # that a write waits for its entry's lock, which is held for milliseconds
+_NEXT_SECONDS = 0.05  # that a thread waits for another one's write under the same lock, which wakes it, before it polls
 
 
 def write_lock(key: Key) -> str:
@@ -33,6 +35,7 @@ class Writer:
         self._entries, self._locks = entries, locks
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="oauthbroker-store")
         self._under_way = UnderWay()
+        self._turns = {f"write-{stripe:02d}": threading.Lock() for stripe in range(STRIPES)}  # among the pool's threads
 
     async def put(self, key: Key, prepare: Callable[[], Prepared], *, has_space: bool) -> Entry:
         """Put the version in place that `prepare` prepares on a thread. `has_space`: its space is reserved already."""
@@ -92,9 +95,17 @@ class Writer:
                 await self.run(partial(self._entries.discard, prepared))
 
     def _put_at_once(self, lock: str, prepare: Callable[[], Prepared]) -> Entry | Prepared:
-        """Do the whole write at once if the lock is free; else return the prepared version, whose lock must be
-        waited for."""
-        prepared = prepare()
+        """Do the whole write at once if the lock is free, or another thread here frees it in a moment; else return the
+        prepared version, whose lock must be waited for."""
+        prepared, turn = prepare(), self._turns[lock]
+        is_next = turn.acquire(timeout=_NEXT_SECONDS)
+        try:
+            return self._install_now(lock, prepared) if is_next else prepared
+        finally:
+            if is_next:
+                turn.release()
+
+    def _install_now(self, lock: str, prepared: Prepared) -> Entry | Prepared:
         try:
             held = self._locks.try_now(lock)
         except BaseException:

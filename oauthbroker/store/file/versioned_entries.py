@@ -17,7 +17,7 @@ from oauthbroker.store.file.sorted_names import SortedNames
 from oauthbroker.store.file.tags import TagFiles
 from oauthbroker.store.format.entry_names import fingerprint, is_name
 from oauthbroker.store.format.port import Conflict, Entry, Key, Reservation, Tag
-from oauthbroker.store.format.seal import HEADER, KID, MAGIC, MAX_RECORD, UNOPENED, record_size
+from oauthbroker.store.format.seal import HEADER, KID, MAGIC, MAX_RECORD, UNOPENED, generation_of, record_size
 from oauthbroker.store.keys.keyring_file import KEYRING, KEYRING_LIMIT
 from oauthbroker.store.keys.live_keyring import LiveKeyring
 from oauthbroker.store.posix.atomic_files import create_whole, drop_temp, new_temp, write_file
@@ -26,6 +26,7 @@ from oauthbroker.store.posix.folders import Folders
 from oauthbroker.store.posix.system_calls import Fs
 
 _MOST_ASIDE = 256  # damaged copies that are kept, so that a repeated fault does not fill the disk
+_MOST_HEADERS = 4096
 _LOCK_REMOVED = "the lock file was removed while it was held"
 
 
@@ -55,13 +56,14 @@ class Prepared:
 class EntryFiles:
     """The entry files of one store. Methods raise OSError, BrokerError and Conflict."""
 
-    __slots__ = ("_commits", "_folders", "_fs", "_keyring", "_kinds", "_syncs", "tags")
+    __slots__ = ("_commits", "_folders", "_fs", "_headers", "_keyring", "_kinds", "_syncs", "tags")
 
     def __init__(self, *, fs: Fs, folders: Folders, keyring: LiveKeyring) -> None:
         self._fs, self._folders, self._keyring, self._kinds = fs, folders, keyring, tuple(folders.by_kind)
         self.tags = TagFiles(fs, folders.tags)
         self._commits = {kind: GroupCommit(partial(fs.fsync, folder)) for kind, folder in folders.by_kind.items()}
         self._syncs = FolderSyncs(fs)
+        self._headers = dict[Key, bytes]()  # of versions that were opened or sealed here: none has another's salt
 
     def document(self) -> bytes | None:
         """Return the document of the keyring."""
@@ -80,7 +82,15 @@ class EntryFiles:
             return None
         record, stat = found
         generation, body = self._keyring.ring.unseal(key.kind, key.name, record, kinds=self._kinds)
-        return Entry(key, generation, body, stamp=Stamp(identity(stat), record[:HEADER], self._fs.monotonic()))
+        header = self._note(key, record[:HEADER])
+        return Entry(key, generation, body, stamp=Stamp(identity(stat), header, self._fs.monotonic()))
+
+    def _note(self, key: Key, header: bytes) -> bytes:
+        """Remember a genuine header, so that the next write need not open the version again."""
+        if len(self._headers) >= _MOST_HEADERS:
+            self._headers.clear()
+        self._headers[key] = header
+        return header
 
     def names(self, kind: str) -> SortedNames:
         """Return the entry names in a kind's folder, in their order."""
@@ -153,7 +163,7 @@ class EntryFiles:
                 close(self._fs, prepared.fd)
             else:
                 drop_temp(self._fs, folder, prepared.temp, prepared.fd)
-        stamp = Stamp(identity(stat), prepared.header, self._fs.monotonic())
+        stamp = Stamp(identity(stat), self._note(key, prepared.header), self._fs.monotonic())
         return Entry(key, prepared.generation, prepared.body, stamp=stamp)
 
     def _sealed_now(self, prepared: Prepared) -> Prepared:
@@ -252,21 +262,35 @@ class EntryFiles:
         return True
 
     def _expect(self, key: Key, generation: int, held: HeldLock) -> bool:
-        """Check the entry's generation and raise Conflict if it differs. Return True if there is no entry.
-
-        A damaged entry counts as generation 0 after it is copied aside, so that a caller that saw the damage can write
-        anew.
-        """
-        missing, current = False, 0
-        try:
-            entry = self._read_surely(key)
-            missing, current = entry is None, entry.generation if entry else 0
-        except BrokerError as exc:
-            if exc.code is not Code.RECORD_CORRUPT:
-                raise
-            self.keep_aside(key)
+        """Check the entry's generation and raise Conflict if it differs. Return True if there is no entry."""
+        missing, current = False, generation
+        if not self._is_known(key, generation):
+            missing, current = self._current(key)
         if current != generation:
             raise Conflict
         if not held.still_named():
             raise BrokerError(Code.STORE_LOCKED, note=_LOCK_REMOVED)
         return missing
+
+    def _is_known(self, key: Key, generation: int) -> bool:
+        """Tell whether the version in place is one of that generation that was opened or sealed here."""
+        header = self._headers.get(key)
+        if header is None or generation_of(header) != generation:
+            return False
+        found = read_file(self._fs, self._folders.by_kind[key.kind], key.name, HEADER)
+        return found is not None and found[0][:HEADER] == header
+
+    def _current(self, key: Key) -> tuple[bool, int]:
+        """Return whether there is no entry, and the generation in place.
+
+        A damaged entry counts as generation 0 after it is copied aside, so that a caller that saw the damage can write
+        anew.
+        """
+        try:
+            entry = self._read_surely(key)
+        except BrokerError as exc:
+            if exc.code is not Code.RECORD_CORRUPT:
+                raise
+            self.keep_aside(key)
+            return False, 0
+        return entry is None, entry.generation if entry else 0

@@ -16,12 +16,11 @@ _AT_ONCE = 8  # a disk that is well again gets rid of them over the next writes
 
 
 def write_file(fs: Fs, fd: int, data: bytes, *, reserved: bool = False) -> None:
-    """Write all of `data`, durably. A `reserved` file may be longer before, not after.
+    """Write all of `data`, durably. A `reserved` file may be longer before, not after. The write or the sync reports a
+    full disk.
 
     After a failure the descriptor is unusable: the kernel may mark the lost page as clean.
     """
-    if data and not reserved:
-        fs.reserve(fd, len(data))
     rest = memoryview(data)
     while rest:
         rest = rest[fs.write(fd, bytes(rest) if len(rest) < len(data) else data) :]
