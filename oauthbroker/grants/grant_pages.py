@@ -18,13 +18,14 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.grants.cached_scan import Snapshot
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_request import is_named
+from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.records.grant_view import GrantView
 
 PAGE = 50
 WINDOW = 500  # grants that are sorted by their last change, to be shown in numbered pages
 LOOKED = 2000  # grants that one page or window looks at, and of which a sample is
 KNOWN = 10_000  # grants whose ids are remembered
-BREATH = 8  # grants that are opened before others may run
+BREATH = 64  # grants in memory that are looked at before others may run; the store gives way when it reads
 _VALUES = 2**128  # of the keyed hash that a place begins with
 PLACE = re.compile(r"^[0-9a-f]{32}\.[0-9a-f]{64}$")  # where a page begins: two keyed hashes
 _ID = re.compile(r"sha256:[0-9a-f]{64}")
@@ -59,12 +60,14 @@ class GrantFilter:
 
 class GrantSource(Protocol):
     """Where pages read grants. `in_order` gives at most `limit` of a filter's app or subject after their places, with
-    None for a place to pass over, and may give grants of other apps; `views` gives all, in no order; `in_memory` those
-    that were read lately."""
+    None for a place to pass over, and may give grants of other apps; `views` gives all, in no order, and `heads` too;
+    `in_memory` gives those that were read lately."""
 
     def in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantView | None]]: ...
 
     def views(self) -> AsyncIterator[GrantView]: ...
+
+    def heads(self) -> AsyncIterator[GrantHead]: ...
 
     def in_memory(self) -> Iterable[GrantView]: ...
 
@@ -111,12 +114,8 @@ class GrantPages:
 
     async def everything(self) -> AsyncIterator[GrantView]:
         """Yield every grant, in no order. Reads the whole store; token calls go on meanwhile."""
-        number = 0
         async for view in self._source.views():
             yield view
-            number += 1
-            if number % BREATH == 0:
-                await asyncio.sleep(0)
 
     async def some(self) -> AsyncIterator[GrantView]:
         """Yield every grant of a store that a page may read whole. Of a larger one, those that are in memory, as they
@@ -173,8 +172,6 @@ class GrantPages:
                 found.append(view)
                 self._known.keep(view.id, view.key)
             looked, last = looked + 1, place
-            if looked % BREATH == 0:
-                await asyncio.sleep(0)
         return found, None
 
     async def _exact(self, wanted: GrantFilter) -> list[GrantView]:
@@ -192,18 +189,16 @@ class GrantPages:
                 return Sample(tuple(rows), _VALUES / (int(last.partition(".")[0], 16) + 1))
             rows += () if view is None else (view,)
             looked, last = looked + 1, place
-            if looked % BREATH == 0:
-                await asyncio.sleep(0)
         return Sample(tuple(rows), 1.0)
 
     async def _read_wanted(self) -> dict[str, GrantView]:
         """Look for the wanted ids, and remember the others that are passed, as far as there is space."""
         wanted, found = set(self._wanted), dict[str, GrantView]()
-        async for view in self.everything():
-            if view.id in wanted:
-                found[view.id] = view
+        async for head in self._source.heads():
+            if (grant_id := head.id) in wanted and (view := await self._source.view(head.key)) is not None:
+                found[grant_id] = view
             if len(self._known) < KNOWN:
-                self._known.keep(view.id, view.key)
+                self._known.keep(grant_id, head.key)
             if len(found) == len(wanted):
                 break
         return found

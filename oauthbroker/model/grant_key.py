@@ -27,6 +27,11 @@ class GrantKey(NamedTuple):
         return tuple(self) if self.account else self[:2]
 
     @property
+    def id(self) -> str:
+        """Return the id of the grant."""
+        return grant_id(*self)
+
+    @property
     def connection(self) -> str:
         """Return what a call of the subject's turn may name: `app`, or `app@account`."""
         return f"{self.app}@{self.account}" if self.account else self.app

@@ -12,6 +12,7 @@ from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant
+from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.repository import app_order
 from oauthbroker.repository.due_markers import Markers
 from oauthbroker.repository.event_order import EventOrder
@@ -149,6 +150,13 @@ class GrantRecords:
         async for versioned in readable_records(self._store.scan("grants"), self._open_grant, self._on_damage):
             yield versioned
 
+    async def grant_heads(self, app: str | None = None) -> AsyncIterator[GrantHead]:
+        """Yield the heads of all readable grants, or of those of an app."""
+        entries = self._store.scan("grants") if app is None else self._store.find(self._tags.app(app))
+        async for head in readable_records(entries, self._open_head, self._on_damage):
+            if app in {None, head.key.app}:
+                yield head
+
     async def count_grants(self) -> int:
         """Count the grants, without opening them."""
         return await self._store.count("grants")
@@ -224,6 +232,11 @@ class GrantRecords:
     async def retag(self, seen: Sequence[Versioned[Grant]]) -> int:
         """Give grants the tags that they lack. Return how many lacked one."""
         return await self._store.retag([(versioned.entry, self._tags.of(versioned.record)) for versioned in seen])
+
+    def _open_head(self, entry: Entry) -> GrantHead:
+        head = opened(GrantHead.from_plaintext, entry)
+        in_place(entry, self.grant_place(head.key))
+        return head
 
     def _open_grant(self, entry: Entry, key: GrantKey | None = None) -> Versioned[Grant]:
         """Parse a grant, and check that it is in its place. An entry that was read as that of a pair has its key."""

@@ -40,6 +40,23 @@ def say(text: str, document: Any, *, as_json: bool) -> None:
         typer.echo(runnable(text))
 
 
+class ListAnswer:
+    """Prints one JSON list in parts, so that a long one is never in memory."""
+
+    def __init__(self) -> None:
+        self._is_empty = True
+
+    def add(self, documents: Sequence[Any]) -> None:
+        if documents:
+            _answered.set(True)
+            typer.echo(("[" if self._is_empty else ",") + dumped(documents)[1:-2], nl=False)
+            self._is_empty = False
+
+    def end(self) -> None:
+        _answered.set(True)
+        typer.echo("[]" if self._is_empty else "\n]")
+
+
 def begin_stream() -> None:
     """Announce a stream: each line is a document of its own, until the user stops it. Stopping is no error."""
     _answered.set(True)

@@ -18,6 +18,7 @@ is_place: Callable[[str], object] = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{64}").fu
 _VALUE = re.compile(r"[0-9a-f]{32}")
 _KIND = re.compile(r"[a-z][a-zA-Z]{0,31}")
 _NAMES_KEPT = 4096
+_LABELS_KEPT = 64
 
 
 def text_bytes(*parts: str) -> bytes:
@@ -43,8 +44,12 @@ def entry_names(name_key: bytes) -> Callable[..., str]:
 
 def labelled_mac(name_key: bytes, label: str, *parts: str) -> bytes:
     """Return a 32-byte MAC of (label, parts) under an independent key per label."""
-    mac_key = hmac.digest(name_key, b"oab/mac/1/" + label.encode(), "sha256")
-    return hmac.digest(mac_key, text_bytes(*parts), "sha256")
+    return hmac.digest(_label_key(name_key, label), text_bytes(*parts), "sha256")
+
+
+@lru_cache(_LABELS_KEPT)
+def _label_key(name_key: bytes, label: str) -> bytes:
+    return hmac.digest(name_key, b"oab/mac/1/" + label.encode(), "sha256")
 
 
 def tag_of(name_key: bytes, kind: str, label: str, *parts: str) -> Tag:
