@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
@@ -21,6 +21,7 @@ from oauthbroker.model.token_request import is_named
 from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.records.grant_view import GrantView
 
+T = TypeVar("T", GrantHead, GrantView)
 PAGE = 50
 WINDOW = 500  # grants that are sorted by their last change, to be shown in numbered pages
 LOOKED = 2000  # grants that one page or window looks at, and of which a sample is
@@ -47,14 +48,24 @@ class GrantFilter:
     text: str = ""
     page: int = 1
 
-    def fits(self, grant: GrantView) -> bool:
-        text = self.text.strip().casefold()
+    @property
+    def reads_heads(self) -> bool:
+        """Tell whether heads are enough to say which grants fit."""
+        return not (self.health or self.text.strip())
+
+    def fits(self, grant: GrantHead | GrantView) -> bool:
+        key = grant.key
         return (
-            is_named(self.app, grant.app, grant.account)
-            and (not self.subject or self.subject == grant.subject)
+            is_named(self.app, key.app, key.account)
+            and (not self.subject or self.subject == key.subject)
             and (not self.state or self.state == ("revoked" if grant.revoked else "live"))
-            and (not self.health or self.health == grant.health)
-            and (not text or text in f"{grant.subject}\n{grant.account_name}".casefold() or grant.id.startswith(text))
+            and (isinstance(grant, GrantHead) or self._fits_view(grant))
+        )
+
+    def _fits_view(self, grant: GrantView) -> bool:
+        text = self.text.strip().casefold()
+        return (not self.health or self.health == grant.health) and (
+            not text or text in f"{grant.subject}\n{grant.account_name}".casefold() or grant.id.startswith(text)
         )
 
 
@@ -64,6 +75,8 @@ class GrantSource(Protocol):
     `in_memory` gives those that were read lately."""
 
     def in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantView | None]]: ...
+
+    def heads_in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantHead | None]]: ...
 
     def views(self) -> AsyncIterator[GrantView]: ...
 
@@ -135,19 +148,34 @@ class GrantPages:
     async def numbered(self, wanted: GrantFilter) -> Found:
         """Return the page of that number in a window, or its last one. The first window begins with the grants whose
         subject or id is exactly the text."""
-        fitting, goes_on = await self._walk(wanted, WINDOW)
-        if goes_on is not None and wanted.after is None:
-            fitting = [*await self._exact(wanted), *fitting]
-        rows = sorted({it.id: it for it in fitting}.values(), key=lambda it: (it.updated_at, it.id), reverse=True)
+        fitting = list[GrantHead | GrantView]()
+        if wanted.reads_heads:
+            heads, goes_on = await self._walk(self._source.heads_in_order(wanted, LOOKED + 1), wanted, WINDOW)
+            fitting += heads
+        else:
+            views, goes_on = await self._walk(self._source.in_order(wanted, LOOKED + 1), wanted, WINDOW)
+            fitting += [*(await self._exact(wanted)), *views] if goes_on is not None and wanted.after is None else views
+        rows = sorted({it.key: it for it in fitting}.values(), key=lambda it: (it.updated_at, it.key), reverse=True)
         pages = max(1, -(-len(rows) // PAGE))
         page = min(max(1, wanted.page), pages)
-        shown = tuple(rows[(page - 1) * PAGE : page * PAGE])
-        return Found(rows=shown, count=len(rows), page=page, pages=pages, goes_on=goes_on)
+        shown = [await self._viewed(it) for it in rows[(page - 1) * PAGE : page * PAGE]]
+        there = tuple(it for it in shown if it is not None)
+        return Found(rows=there, count=len(rows), page=page, pages=pages, goes_on=goes_on)
+
+    async def _viewed(self, found: GrantHead | GrantView) -> GrantView | None:
+        """Return a grant as it is now, and remember its id. None if it has been removed meanwhile."""
+        view = found if isinstance(found, GrantView) else await self._source.view(found.key)
+        if view is not None:
+            self._known.keep(view.id, view.key)
+        return view
 
     async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantView], str | None]:
         """Return a page in the store's order, and the place after which the next one begins; None after the last. A
         page may be short, or empty, where few grants fit: it looks at `LOOKED`."""
-        return await self._walk(wanted, limit)
+        found, goes_on = await self._walk(self._source.in_order(wanted, LOOKED + 1), wanted, limit)
+        for view in found:
+            self._known.keep(view.id, view.key)
+        return found, goes_on
 
     async def find(self, grant_id: str) -> GrantView | None:
         """Return a grant as it is now. One that is not known is looked for in the whole store, with a pause between two
@@ -162,15 +190,18 @@ class GrantPages:
         finally:
             self._wanted -= Counter({grant_id: 1})
 
-    async def _walk(self, wanted: GrantFilter, most: int) -> tuple[list[GrantView], str | None]:
-        found, looked, last = list[GrantView](), 0, wanted.after or ""
-        async for place, view in self._source.in_order(wanted, LOOKED + 1):
-            fits = view is not None and wanted.fits(view)
+    @staticmethod
+    async def _walk(
+        read: AsyncIterator[tuple[str, T | None]], wanted: GrantFilter, most: int
+    ) -> tuple[list[T], str | None]:
+        """Return the first that fit of those that are read, and the place after which the others begin."""
+        found, looked, last = list[T](), 0, wanted.after or ""
+        async for place, each in read:
+            fits = each is not None and wanted.fits(each)
             if looked == LOOKED or (fits and len(found) == most):
                 return found, last
-            if view is not None and fits:
-                found.append(view)
-                self._known.keep(view.id, view.key)
+            if each is not None and fits:
+                found.append(each)
             looked, last = looked + 1, place
         return found, None
 
@@ -180,7 +211,7 @@ class GrantPages:
         if _ID.fullmatch(text):
             grant = await self.find(text)
             return [grant] if grant is not None and wanted.fits(grant) else []
-        return (await self._walk(replace(wanted, subject=text), WINDOW))[0] if text else []
+        return (await self.page(replace(wanted, subject=text), WINDOW))[0] if text else []
 
     async def _read_sample(self) -> Sample:
         rows, looked, last = list[GrantView](), 0, ""

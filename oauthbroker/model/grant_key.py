@@ -51,5 +51,5 @@ class GrantKey(NamedTuple):
 def grant_id(app: str, subject: str, account: str = "") -> str:
     """Return `sha256:<hex>` over the length-prefixed parts of the key, so that (a:b, c) and (a, b:c) differ. Also
     `metadata.name`."""
-    parts = (part.encode() for part in GrantKey(app, subject, account).parts)
+    parts = (part.encode("utf-8", "surrogatepass") for part in GrantKey(app, subject, account).parts)
     return "sha256:" + hashlib.sha256(b"".join(_LENGTH(len(part)) + part for part in parts)).hexdigest()

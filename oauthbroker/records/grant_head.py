@@ -18,6 +18,7 @@ class GrantHead(NamedTuple):
 
     created_at: datetime
     key: GrantKey
+    updated_at: datetime
     revoked: bool
     revocation_pending: bool
 
@@ -32,7 +33,7 @@ class GrantHead(NamedTuple):
 
     @classmethod
     def of(cls, grant: Grant) -> GrantHead:
-        return cls(grant.created_at, grant.key, grant.revoked, grant.revocation_pending)
+        return cls(grant.created_at, grant.key, grant.updated_at, grant.revoked, grant.revocation_pending)
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> GrantHead:
@@ -40,4 +41,5 @@ class GrantHead(NamedTuple):
         spec, status = data["spec"], data["status"]
         key = GrantKey(intern(spec["oauthAppRef"]["name"]), spec["subject"], intern(status.get("connection", "")))
         owed = status.get("retired") is not None or bool(status.get("elsewhere"))
-        return cls(from_iso(spec["createdAt"]), key, spec["revoked"], owed or status["revocation"] == "pending")
+        created_at, updated_at = from_iso(spec["createdAt"]), from_iso(spec["updatedAt"])
+        return cls(created_at, key, updated_at, spec["revoked"], owed or status["revocation"] == "pending")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import date, datetime
 from operator import attrgetter
+from typing import TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError
@@ -23,6 +24,7 @@ from oauthbroker.repository.versioned import place as place_of
 from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Reservation, SharedStore, Store, Tag
 
 ANSWER_BYTES = 64 * 1024
+R = TypeVar("R")
 CACHED = 10_000  # grants in memory
 CACHED_BYTES = 4 * 1024 * 1024  # as stored; the objects take up to four times as much memory
 
@@ -161,12 +163,29 @@ class GrantRecords:
         """Count the grants, without opening them."""
         return await self._store.count("grants")
 
-    async def grants_in_order(
+    def grants_in_order(
         self, app: str | None, subject: str | None, after: str, limit: int
     ) -> AsyncIterator[tuple[str, Versioned[Grant] | None]]:
         """Yield at most `limit` grants of a subject, of an app, or all, each after its place (`Store.labelled`). Begin
         after the place `after`. None stands for a grant whose own place is another one, or that cannot be read. Those
         of an app with very many may have grants of other apps between them."""
+        return self._in_order(app, subject, after, limit, self._open_grant, lambda found: found.record.key)
+
+    def heads_in_order(
+        self, app: str | None, subject: str | None, after: str, limit: int
+    ) -> AsyncIterator[tuple[str, GrantHead | None]]:
+        """Yield the heads of the same grants."""
+        return self._in_order(app, subject, after, limit, self._open_head, attrgetter("key"))
+
+    async def _in_order(
+        self,
+        app: str | None,
+        subject: str | None,
+        after: str,
+        limit: int,
+        read: Callable[[Entry], R],
+        key_of: Callable[[R], GrantKey],
+    ) -> AsyncIterator[tuple[str, R | None]]:
         by_app = app is not None and subject is None and not await self._has_very_many(app, after)
         tag = self._tags.app(app or "") if by_app else None if subject is None else self._tags.who(subject)
         start = "" if tag is None else tag.value
@@ -175,14 +194,14 @@ class GrantRecords:
             if not place.startswith(start):
                 return
             try:
-                versioned = self._open_grant(entry)
+                found = read(entry)
             except BrokerError as error:
                 self._on_damage(place_of(entry.key), error.code)
                 yield place, None
                 continue
-            grant = versioned.record
-            own = self._tags.app(grant.app) if by_app else self._tags.who(grant.subject)
-            yield place, versioned if place.startswith(own.value) else None
+            key = key_of(found)
+            own = self._tags.app(key.app) if by_app else self._tags.who(key.subject)
+            yield place, found if place.startswith(own.value) else None
 
     async def _has_very_many(self, app: str, after: str) -> bool:
         """Tell whether pages of an app are in the order of people. `after` is a place in the order that the first page
@@ -191,9 +210,9 @@ class GrantRecords:
             return False
         if after:
             return not after.startswith(self._tags.app(app).value)
-        first = self.grants_in_order(None, None, "", app_order.LOOK)
+        first = self.heads_in_order(None, None, "", app_order.LOOK)
         return await app_order.has_very_many(
-            (place, versioned is not None and versioned.record.app == app) async for place, versioned in first
+            (place, head is not None and head.key.app == app) async for place, head in first
         )
 
     async def grants_of_app(self, app: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:

@@ -42,21 +42,27 @@ def entry_names(name_key: bytes) -> Callable[..., str]:
     return name
 
 
+def label_macs(name_key: bytes) -> Callable[..., bytes]:
+    """Return the function that gives (label, parts) its 32-byte MAC, under an independent key per label. It keeps the
+    keys of some labels: a list of grants asks for the tag of each."""
+
+    @lru_cache(_LABELS_KEPT)
+    def under(label: str) -> Callable[[bytes], bytes]:
+        return hmac_under(hmac.digest(name_key, b"oab/mac/1/" + label.encode(), "sha256"))
+
+    return lambda label, *parts: under(label)(text_bytes(*parts))
+
+
 def labelled_mac(name_key: bytes, label: str, *parts: str) -> bytes:
-    """Return a 32-byte MAC of (label, parts) under an independent key per label."""
-    return hmac.digest(_label_key(name_key, label), text_bytes(*parts), "sha256")
+    """Return the MAC of (label, parts) under this key alone."""
+    return label_macs(name_key)(label, *parts)
 
 
-@lru_cache(_LABELS_KEPT)
-def _label_key(name_key: bytes, label: str) -> bytes:
-    return hmac.digest(name_key, b"oab/mac/1/" + label.encode(), "sha256")
-
-
-def tag_of(name_key: bytes, kind: str, label: str, *parts: str) -> Tag:
+def tag_of(mac: Callable[..., bytes], kind: str, label: str, *parts: str) -> Tag:
     """Return the tag of (kind, label, parts). Raises ValueError for a label that is not a plain word."""
     if not _KIND.fullmatch(label):
         raise ValueError("a label is a word of up to 32 letters")
-    return Tag(kind, label, labelled_mac(name_key, f"tag/{kind}/{label}", *parts)[:16].hex())
+    return Tag(kind, label, mac(f"tag/{kind}/{label}", *parts)[:16].hex())
 
 
 def check_tags(key: Key, tags: Iterable[Tag]) -> None:

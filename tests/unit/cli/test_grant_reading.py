@@ -29,7 +29,7 @@ GONE = f"idp:user:{COUNT - 2}"
 def head(number: int) -> GrantHead:
     """Return one of the grants, which are in no order; each second one ended."""
     made = START + timedelta(minutes=number * 7919 % COUNT)
-    return GrantHead(made, GrantKey("mail", f"idp:user:{number}"), number % 2 == 1, revocation_pending=False)
+    return GrantHead(made, GrantKey("mail", f"idp:user:{number}"), made, number % 2 == 1, revocation_pending=False)
 
 
 def id_of(number: int) -> str:

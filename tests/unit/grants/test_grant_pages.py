@@ -69,13 +69,21 @@ class Store:
 
     async def heads(self) -> AsyncIterator[GrantHead]:
         async for each in self.views():
-            yield GrantHead(each.created_at, each.key, each.revoked, each.revocation_pending)
+            yield head_of(each)
+
+    async def heads_in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantHead | None]]:
+        async for place, each in self.in_order(wanted, limit):
+            yield place, None if each is None else head_of(each)
 
     def in_memory(self) -> list[GrantView]:
         return self.grants[-3:]
 
     async def view(self, key: GrantKey) -> GrantView | None:
         return next((each for each in self.grants if each.key == key), None)
+
+
+def head_of(view: GrantView) -> GrantHead:
+    return GrantHead(view.created_at, view.key, view.updated_at, view.revoked, view.revocation_pending)
 
 
 def place_of(grant: GrantView) -> str:
@@ -99,7 +107,7 @@ async def test_every_fitting_grant_is_on_one_page(count: int, name: str, limit: 
     numbered = [
         each for n in range(1, first.pages + 1) for each in (await pages.numbered(replace(wanted, page=n))).rows
     ]
-    assert sorted(fitting, key=lambda it: (it.updated_at, it.id), reverse=True) == numbered
+    assert sorted(fitting, key=lambda it: (it.updated_at, it.key), reverse=True) == numbered
     assert (len(fitting), max(1, -(-len(fitting) // PAGE)), None) == (first.count, first.pages, first.goes_on)
     assert not store.scans
 
