@@ -10,18 +10,21 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.grants.cached_scan import Snapshot
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_request import is_named
 from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.records.grant_view import GrantView
+from oauthbroker.repository.repository import Versioned
 
-T = TypeVar("T", GrantHead, GrantView)
+T = TypeVar("T", Versioned[GrantHead], GrantView)
 PAGE = 50
 WINDOW = 500  # grants that are sorted by their last change, to be shown in numbered pages
 LOOKED = 2000  # grants that one page or window looks at, and of which a sample is
@@ -76,7 +79,11 @@ class GrantSource(Protocol):
 
     def in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantView | None]]: ...
 
-    def heads_in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantHead | None]]: ...
+    def heads_in_order(
+        self, wanted: GrantFilter, limit: int
+    ) -> AsyncIterator[tuple[str, Versioned[GrantHead] | None]]: ...
+
+    def opened(self, head: Versioned[GrantHead]) -> GrantView: ...
 
     def views(self) -> AsyncIterator[GrantView]: ...
 
@@ -148,26 +155,27 @@ class GrantPages:
     async def numbered(self, wanted: GrantFilter) -> Found:
         """Return the page of that number in a window, or its last one. The first window begins with the grants whose
         subject or id is exactly the text."""
-        fitting = list[GrantHead | GrantView]()
+        fitting = list[Versioned[GrantHead] | GrantView]()
         if wanted.reads_heads:
             heads, goes_on = await self._walk(self._source.heads_in_order(wanted, LOOKED + 1), wanted, WINDOW)
             fitting += heads
         else:
             views, goes_on = await self._walk(self._source.in_order(wanted, LOOKED + 1), wanted, WINDOW)
             fitting += [*(await self._exact(wanted)), *views] if goes_on is not None and wanted.after is None else views
-        rows = sorted({it.key: it for it in fitting}.values(), key=lambda it: (it.updated_at, it.key), reverse=True)
+        by_key = {_head(it).key: it for it in fitting}
+        rows = sorted(by_key.values(), key=lambda it: (_head(it).updated_at, _head(it).key), reverse=True)
         pages = max(1, -(-len(rows) // PAGE))
         page = min(max(1, wanted.page), pages)
-        shown = [await self._viewed(it) for it in rows[(page - 1) * PAGE : page * PAGE]]
-        there = tuple(it for it in shown if it is not None)
-        return Found(rows=there, count=len(rows), page=page, pages=pages, goes_on=goes_on)
+        shown = tuple(it for each in rows[(page - 1) * PAGE : page * PAGE] if (it := self._opened(each)) is not None)
+        return Found(rows=shown, count=len(rows), page=page, pages=pages, goes_on=goes_on)
 
-    async def _viewed(self, found: GrantHead | GrantView) -> GrantView | None:
-        """Return a grant as it is now, and remember its id. None if it has been removed meanwhile."""
-        view = found if isinstance(found, GrantView) else await self._source.view(found.key)
-        if view is not None:
+    def _opened(self, found: Versioned[GrantHead] | GrantView) -> GrantView | None:
+        """Return a grant, and remember its id. None if the rest of its record cannot be read."""
+        with suppress(BrokerError):
+            view = found if isinstance(found, GrantView) else self._source.opened(found)
             self._known.keep(view.id, view.key)
-        return view
+            return view
+        return None
 
     async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantView], str | None]:
         """Return a page in the store's order, and the place after which the next one begins; None after the last. A
@@ -197,7 +205,7 @@ class GrantPages:
         """Return the first that fit of those that are read, and the place after which the others begin."""
         found, looked, last = list[T](), 0, wanted.after or ""
         async for place, each in read:
-            fits = each is not None and wanted.fits(each)
+            fits = each is not None and wanted.fits(_head(each))
             if looked == LOOKED or (fits and len(found) == most):
                 return found, last
             if each is not None and fits:
@@ -233,3 +241,7 @@ class GrantPages:
             if len(found) == len(wanted):
                 break
         return found
+
+
+def _head(found: Versioned[GrantHead] | GrantView) -> GrantHead | GrantView:
+    return found if isinstance(found, GrantView) else found.record

@@ -78,10 +78,14 @@ class GrantList:
         async for place, versioned in read:
             yield place, None if versioned is None else self._view(versioned.record)
 
-    def heads_in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantHead | None]]:
+    def heads_in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, Versioned[GrantHead] | None]]:
         """Do the same for heads."""
         app = split_ref(wanted.app)[0] if wanted.app else None
         return self._repository.heads_in_order(app, wanted.subject or None, wanted.after or "", limit)
+
+    def opened(self, head: Versioned[GrantHead]) -> GrantView:
+        """Return the grant of a head. Raises `recordCorrupt`."""
+        return self._view(self._repository.opened_grant(head))
 
     async def view(self, key: GrantKey) -> GrantView | None:
         """Return a grant as it is now."""

@@ -173,9 +173,9 @@ class GrantRecords:
 
     def heads_in_order(
         self, app: str | None, subject: str | None, after: str, limit: int
-    ) -> AsyncIterator[tuple[str, GrantHead | None]]:
-        """Yield the heads of the same grants."""
-        return self._in_order(app, subject, after, limit, self._open_head, attrgetter("key"))
+    ) -> AsyncIterator[tuple[str, Versioned[GrantHead] | None]]:
+        """Yield the heads of the same grants, each with the version that has the rest: `opened_grant` opens that."""
+        return self._in_order(app, subject, after, limit, self._versioned_head, lambda found: found.record.key)
 
     async def _in_order(
         self,
@@ -212,7 +212,7 @@ class GrantRecords:
             return not after.startswith(self._tags.app(app).value)
         first = self.heads_in_order(None, None, "", app_order.LOOK)
         return await app_order.has_very_many(
-            (place, head is not None and head.key.app == app) async for place, head in first
+            (place, found is not None and found.record.key.app == app) async for place, found in first
         )
 
     async def grants_of_app(self, app: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
@@ -251,6 +251,13 @@ class GrantRecords:
     async def retag(self, seen: Sequence[Versioned[Grant]]) -> int:
         """Give grants the tags that they lack. Return how many lacked one."""
         return await self._store.retag([(versioned.entry, self._tags.of(versioned.record)) for versioned in seen])
+
+    def opened_grant(self, head: Versioned[GrantHead]) -> Grant:
+        """Parse the grant of a head. Raises `recordCorrupt`."""
+        return opened(Grant.from_plaintext, head.entry)
+
+    def _versioned_head(self, entry: Entry) -> Versioned[GrantHead]:
+        return Versioned(self._open_head(entry), entry)
 
     def _open_head(self, entry: Entry) -> GrantHead:
         head = opened(GrantHead.from_plaintext, entry)

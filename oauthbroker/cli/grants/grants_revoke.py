@@ -9,8 +9,8 @@ from typing import Any
 
 import typer
 
-from oauthbroker.cli.grants.reading import Chosen
-from oauthbroker.cli.output.json_output import answer
+from oauthbroker.cli.grants.reading import BLOCK, Chosen
+from oauthbroker.cli.output.json_output import ListAnswer, answer
 from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, facts, shown
 from oauthbroker.config.bundle.server_environment import load_here
@@ -52,7 +52,7 @@ def tell_nothing(app: str | None, subject: str | None, *, dry_run: bool, as_json
     named = " and ".join(f"{what} {shown(name)}" for what, name in (("app", app), ("subject", subject)) if name)
     typer.echo(f"No grant{named and ' of '}{named} is left to end. Nothing was changed.", err=True)
     if as_json:
-        answer([] if dry_run else _as_json(Chosen(), RevocationFigures(), {}))
+        answer([]) if dry_run else _answer(Chosen(), RevocationFigures(), {})
 
 
 def run(config: Path, chosen: Chosen, patience: float, *, as_json: bool) -> int:
@@ -73,7 +73,7 @@ def run(config: Path, chosen: Chosen, patience: float, *, as_json: bool) -> int:
         stopped = True
     pages = _credential_pages(config)
     if as_json:
-        answer(_as_json(chosen, figures, pages))
+        _answer(chosen, figures, pages)
     else:
         _tell(chosen, figures, pages)
     return STOPPED if stopped else _status(figures)
@@ -125,15 +125,13 @@ def _count(figures: RevocationFigures, outcome: str) -> int:
     return figures.left - _count(figures, "refused")
 
 
-def _as_json(chosen: Chosen, figures: RevocationFigures, pages: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+def _answer(chosen: Chosen, figures: RevocationFigures, pages: Mapping[str, tuple[str, ...]]) -> None:
     counts = {outcome: _count(figures, outcome) for outcome in COUNTED}
-    return {
-        "chosen": figures.chosen,
-        "ended": figures.ended,
-        "failed": len(figures.failed),
-        "provider": counts,
-        "grants": [_one_as_json(key, figures, pages.get(key.app)) for key in chosen.keys],
-    }
+    numbers = {"chosen": figures.chosen, "ended": figures.ended, "failed": len(figures.failed), "provider": counts}
+    grants = ListAnswer(numbers, "grants")
+    for start in range(0, len(chosen.keys), BLOCK):
+        grants.add([_one_as_json(key, figures, pages.get(key.app)) for key in chosen.keys[start : start + BLOCK]])
+    grants.end()
 
 
 def _one_as_json(key: GrantKey, figures: RevocationFigures, pages: Sequence[str] | None) -> dict[str, Any]:

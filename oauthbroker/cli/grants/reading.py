@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PREFIXES: Final = ("sha256:",)
 _WHOLE: Final = 64  # digits of an id
 _LEAST: Final = 1000  # heads that are sorted at a time
-_BLOCK: Final = 500  # grants that are read, and printed, at a time
+BLOCK: Final = 500  # grants that are read, and printed, at a time
 T = TypeVar("T")
 
 
@@ -107,8 +107,8 @@ class GrantReader:
 
     async def _print(self, vault: Vault, keys: list[GrantKey], listing: Listing[GrantSummary], count: int) -> None:
         with listing.printing(as_json=self._as_json, count=count) as add:
-            for start in range(0, len(keys), _BLOCK):
-                add(await _summaries(vault, keys[start : start + _BLOCK]))
+            for start in range(0, len(keys), BLOCK):
+                add(await _summaries(vault, keys[start : start + BLOCK]))
 
     def _in_vault(self, work: Callable[[Vault], Awaitable[T]]) -> T:
         return asyncio.run(within(vault_of(self._config), work))

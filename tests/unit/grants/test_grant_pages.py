@@ -12,12 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants import grant_pages
 from oauthbroker.grants.grant_pages import LOOKED, PAGE, PLACE, WINDOW, GrantFilter, GrantPages
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_request import split_ref
 from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.records.grant_view import GrantHealth, GrantView
+from oauthbroker.repository.repository import Versioned
+from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.testing import TestClock
 from tests.unit.records.kit import grant
 
@@ -45,11 +48,12 @@ def view(number: int) -> GrantView:
 
 
 class Store:
-    """Grants in the order of the hashes of their subjects. `opened` counts those that were read, `scans` the looks at
+    """Grants in the order of the hashes of their subjects. `read` counts those that were read, `scans` the looks at
     all."""
 
     def __init__(self, count: int) -> None:
-        self.grants, self.opened, self.scans = [view(number) for number in range(count)], 0, 0
+        self.damaged: GrantView | None = None
+        self.grants, self.read, self.scans = [view(number) for number in range(count)], 0, 0
         self.placed = sorted((place_of(each), each) for each in self.grants)
 
     async def in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantView | None]]:
@@ -58,22 +62,34 @@ class Store:
             if app in {None, each.app} and wanted.subject in {None, each.subject} and place > (wanted.after or ""):
                 if not limit:
                     return
-                limit, self.opened = limit - 1, self.opened + 1
+                limit, self.read = limit - 1, self.read + 1
                 yield place, each
 
     async def views(self) -> AsyncIterator[GrantView]:
         self.scans += 1
         for each in self.grants:
-            self.opened += 1
+            self.read += 1
             yield each
 
     async def heads(self) -> AsyncIterator[GrantHead]:
         async for each in self.views():
             yield head_of(each)
 
-    async def heads_in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantHead | None]]:
+    async def heads_in_order(
+        self, wanted: GrantFilter, limit: int
+    ) -> AsyncIterator[tuple[str, Versioned[GrantHead] | None]]:
         async for place, each in self.in_order(wanted, limit):
-            yield place, None if each is None else head_of(each)
+            yield (
+                place,
+                None if each is None else Versioned(head_of(each), Entry(Key("grants", ""), 1, b"", stamp=each)),
+            )
+
+    def opened(self, head: Versioned[GrantHead]) -> GrantView:
+        view = head.entry.stamp
+        assert isinstance(view, GrantView)
+        if view is self.damaged:
+            raise BrokerError(Code.RECORD_CORRUPT)
+        return view
 
     def in_memory(self) -> list[GrantView]:
         return self.grants[-3:]
@@ -112,6 +128,13 @@ async def test_every_fitting_grant_is_on_one_page(count: int, name: str, limit: 
     assert not store.scans
 
 
+async def test_a_page_leaves_out_a_grant_whose_record_is_damaged_below_its_head() -> None:
+    store = Store(PAGE)
+    store.damaged = store.grants[7]
+    rows = (await GrantPages(store, TestClock()).numbered(GrantFilter())).rows
+    assert {each.key for each in store.grants if each is not store.damaged} == {each.key for each in rows}
+
+
 async def test_a_page_beyond_the_last_is_the_last() -> None:
     pages = GrantPages(Store(PAGE + 1), TestClock())
     assert (2, 1) == ((last := await pages.numbered(GrantFilter(page=99))).page, len(last.rows))
@@ -136,9 +159,9 @@ async def test_a_window_of_many_grants_opens_a_bounded_number_and_the_windows_ho
 ) -> None:
     pages, after, ids, count = GrantPages(MANY, TestClock()), None, set[str](), 0
     while True:
-        MANY.opened = 0
+        MANY.read = 0
         window = await pages.numbered(replace(wanted, after=after))
-        assert most >= MANY.opened
+        assert most >= MANY.read
         numbers = range(1, window.pages + 1)
         ids |= {it.id for n in numbers for it in (await pages.numbered(replace(wanted, after=after, page=n))).rows}
         count += 1
@@ -155,9 +178,9 @@ async def test_a_window_of_many_grants_opens_a_bounded_number_and_the_windows_ho
 async def test_a_page_opens_no_more_than_its_rows_and_one(limit: int) -> None:
     pages, after = GrantPages(MANY, TestClock()), None
     for _ in range(3):
-        MANY.opened = 0
+        MANY.read = 0
         found, after = await pages.page(GrantFilter(after=after), limit)
-        assert (limit, limit + 1) == (len(found), MANY.opened)
+        assert (limit, limit + 1) == (len(found), MANY.read)
 
 
 async def test_a_search_for_a_whole_subject_shows_it_in_the_first_window() -> None:
@@ -169,18 +192,18 @@ async def test_a_search_for_a_whole_subject_shows_it_in_the_first_window() -> No
 async def test_a_sample_is_all_of_a_few_and_an_estimate_of_many() -> None:
     few = await GrantPages(Store(99), TestClock()).sample()
     assert (99, 1.0) == (len(few.rows), few.times)
-    MANY.opened = 0
+    MANY.read = 0
     many = await GrantPages(MANY, TestClock()).sample()
-    assert (LOOKED, LOOKED + 1) == (len(many.rows), MANY.opened)
+    assert (LOOKED, LOOKED + 1) == (len(many.rows), MANY.read)
     assert len(MANY.grants) * 0.9 < len(many.rows) * many.times < len(MANY.grants) * 1.1
 
 
 async def test_some_grants_are_all_of_a_few_and_of_many_the_first_and_those_in_memory() -> None:
     few = Store(99)
     assert few.grants == [each async for each in GrantPages(few, TestClock()).some()]
-    MANY.opened = 0
+    MANY.read = 0
     many = [each.id async for each in GrantPages(MANY, TestClock()).some()]
-    assert (LOOKED + 3, LOOKED + 1, 0) == (len(many), MANY.opened, MANY.scans)
+    assert (LOOKED + 3, LOOKED + 1, 0) == (len(many), MANY.read, MANY.scans)
     assert {each.id for each in MANY.in_memory()} <= {*many}
 
 
