@@ -12,7 +12,7 @@ from typing import TypeVar
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.grant_key import GrantKey
-from oauthbroker.records import Grant
+from oauthbroker.records import Grant, codec
 from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.repository import app_order
 from oauthbroker.repository.due_markers import Markers
@@ -158,6 +158,17 @@ class GrantRecords:
         async for head in readable_records(entries, self._open_head, self._on_damage):
             if app in {None, head.key.app}:
                 yield head
+
+    async def grants_that_name(self, subject: str) -> AsyncIterator[tuple[GrantHead, Grant | None]]:
+        """Yield the heads of all readable grants, each with the grant if the record has this text anywhere. An erasure
+        must not miss one: tags name neither who asked for a grant nor what a restored copy has lost."""
+
+        def read(entry: Entry) -> tuple[GrantHead, Grant | None]:
+            return self._open_head(entry), self._open_grant(entry).record if text in entry.body else None
+
+        text = codec.text_in_plaintext(subject)
+        async for found in readable_records(self._store.scan("grants"), read, self._on_damage):
+            yield found
 
     async def count_grants(self) -> int:
         """Count the grants, without opening them."""
