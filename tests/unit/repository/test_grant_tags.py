@@ -150,6 +150,8 @@ async def test_heads_are_those_of_all_grants_or_of_an_app_and_the_rest_is_with_t
     keys = {head.key async for head in repository.grant_heads()}
     assert {versioned.record.key async for versioned in repository.grants()} == keys, "a misplaced record is in neither"
     assert 5 == len(keys)
+    [other] = [versioned async for versioned in repository.grants() if versioned.record.key.account == "work"]
+    await store.retag([(other.entry, [store.tag("grants", "app", "files")])])
     assert {key for key in keys if key.app == "files"} == {head.key async for head in repository.grant_heads("files")}
     named = {head.key: whole async for head, whole in repository.grants_that_name(ALICE)}
     assert keys == named.keys()
