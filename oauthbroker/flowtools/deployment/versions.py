@@ -167,7 +167,7 @@ class FlowVersions:
         there = self.numbers(name)
         if number is None or number not in there:
             known = f"deployed versions: {', '.join(map(str, there))}" if there else nearest(name, self.names())
-            note = f"{reference} is not deployed; {known or 'flow versions lists what is'}"
+            note = f"{reference} is not deployed; {known or 'flow versions lists the deployed ones'}"
             raise BrokerError(Code.REQUEST_INVALID, note=note)
         return number
 

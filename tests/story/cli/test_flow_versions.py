@@ -133,7 +133,7 @@ def test_a_typo_of_a_tool_or_a_file_is_answered_with_the_nearest_name(desk: Desk
         (("versions", "tol"), "tol is not deployed; the nearest known name is tool"),
         (("activate", "tol", "1"), "tol@1 is not deployed; the nearest known name is tool"),
         (("activate", "tool", "7"), "tool@7 is not deployed; deployed versions: 1, 2"),
-        (("versions", "other"), "other is not deployed; flow versions lists what is"),
+        (("versions", "other"), "other is not deployed; flow versions lists the deployed ones"),
         (("deploy", "tol.json"), "tol.json: no such file; the nearest known name is tool.json"),
         (("deploy", "shop"), "shop: no such file; name a JSON or YAML file"),
         (("deploy", "tools"), "tools is a folder; name one of its files"),

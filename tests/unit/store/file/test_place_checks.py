@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -153,11 +154,9 @@ def test_links_of_a_tag_are_looked_at_once_and_each_name_of_a_bad_one_is_a_probl
     (tmp_path / "data" / "tags" / "empty").touch(0o600)
     for number in range(99):
         (shard / f"tag-{number}").hardlink_to(tmp_path / "data" / "tags" / "empty")
-    looked, problem_of = list[bool](), place_checks._problem_of
-    monkeypatch.setattr(
-        place_checks, "_problem_of", lambda *given, **named: looked.append(True) or problem_of(*given, **named)
-    )
+    looked = Mock(side_effect=place_checks._problem_of)
+    monkeypatch.setattr(place_checks, "_problem_of", looked)
     assert [] == list(problems(tmp_path))
-    assert 6 == len(looked), "four folders, the empty file and one link"
+    assert 6 == looked.call_count, "four folders, the empty file and one link"
     (tmp_path / "data" / "tags" / "empty").chmod(0o640)
     assert 100 == sum(each.what == "open to others" for each in problems(tmp_path))
