@@ -19,9 +19,9 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.formatting import line_of
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.store.format.entry_names import labelled_mac
+from oauthbroker.store.format.entry_names import label_macs
 
-KEYS = AuditKeys(lambda label, *parts: labelled_mac(b"k" * 32, label, *parts))
+KEYS = AuditKeys(label_macs(b"k" * 32))
 LIMIT = "audit: the limit (one write)"
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 

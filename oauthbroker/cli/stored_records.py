@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import typer
 
 from oauthbroker.cli.output.commands_here import runnable
-from oauthbroker.cli.output.json_output import answer
-from oauthbroker.cli.output.tables import shown, table
+from oauthbroker.cli.output.json_output import ListAnswer
+from oauthbroker.cli.output.tables import Table, shown
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -77,17 +77,20 @@ def by_id(found: Iterable[tuple[str, T]], typed: str, prefixes: Sequence[str], w
     chosen = [record for name, record in found if bare_id(name, prefixes).startswith(start)]
     if not chosen:
         raise Refused(f"There is no {what} {shown(typed)}. `oauthbroker {command}` shows what there is.")
-    id_start(typed, prefixes)
+    id_start(typed, prefixes, what, command)
     if len(chosen) > 1:
         raise Refused(f"That is the beginning of several {what}s' ids. Type more of it.")
     return chosen[0]
 
 
-def id_start(typed: str, prefixes: Sequence[str]) -> str:
+def id_start(typed: str, prefixes: Sequence[str], what: str, command: str) -> str:
     """Return how the wanted id begins, without prefixes. Raises Refused for a text that is too short."""
     start = bare_id(typed, prefixes)
     if len(start) < SHORTEST_ID:
-        raise Refused(f"Type at least {SHORTEST_ID} characters of the id.")
+        raise Refused(
+            f"{shown(typed)} is too short for the beginning of a {what}'s id: type at least {SHORTEST_ID} characters "
+            f"of one that `oauthbroker {command}` shows."
+        )
     return start
 
 
@@ -107,15 +110,30 @@ class Listing(Generic[T]):
     _: KW_ONLY
     none: str
 
-    def show(self, found: Sequence[T], *, as_json: bool, limit: int | None = None, count: int | None = None) -> None:
-        """Print the first records, `limit` at most, and on stderr how many are left out. `count`: there are so many,
-        and `found` are the first of them."""
-        chosen, count = found[:limit], len(found) if count is None else count
+    def show(self, found: Sequence[T], *, as_json: bool, limit: int | None = None) -> None:
+        """Print the first records, `limit` at most, and on stderr how many are left out."""
+        with self.printing(as_json=as_json, count=len(found)) as add:
+            add(found[:limit])
+
+    @contextmanager
+    def printing(self, *, as_json: bool, count: int) -> Iterator[Callable[[Sequence[T]], None]]:
+        """Yield what prints the next of the records; there are `count`, and those that are shown may be fewer."""
+        shown_here, table, documents = 0, Table(self.head, paged=True), ListAnswer()
+
+        def add(found: Sequence[T]) -> None:
+            nonlocal shown_here
+            shown_here += len(found)
+            if as_json:
+                documents.add([*map(self.document, found)])
+            elif found:
+                table.add(map(self.row, found))
+
+        yield add
         if as_json:
-            answer([*map(self.document, chosen)])
-        elif chosen:
-            table(self.head, map(self.row, chosen), paged=True)
+            documents.end()
+        elif shown_here:
+            table.end()
         else:
             typer.echo(runnable(self.none), err=True)
-        if len(chosen) < count:
-            typer.echo(f"Shown are {len(chosen)} of {count}: --limit {count} shows all.", err=True)
+        if shown_here < count:
+            typer.echo(f"Shown are {shown_here} of {count}: --limit {count} shows all.", err=True)

@@ -103,14 +103,14 @@ class Erasure:
             Count("grants read", await self.repository.count_grants(), progress),
         )
         uses = {use.grant async for use in self.uses.all()}  # before the grants: a later one may be of a new grant
-        async for grant in self.repository.grants():
+        async for head, grant in self.repository.grants_that_name(subject):
             count.add()
-            if grant.record.subject == subject:
-                found.grants.append(grant.record)
+            if grant is not None and grant.subject == subject:
+                found.grants.append(grant)
                 continue
-            uses.discard(grant.record.id)
-            if _names(grant.record, subject):
-                found.named_in.append(grant.record.id)
+            uses.discard(head.id)
+            if grant is not None and _names(grant, subject):
+                found.named_in.append(head.id)
         found.uses = sorted(uses)
         await self._add_requests(found)
         return found

@@ -10,21 +10,26 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.grants.cached_scan import Snapshot
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_request import is_named
+from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.records.grant_view import GrantView
+from oauthbroker.repository.repository import Versioned
 
+T = TypeVar("T", Versioned[GrantHead], GrantView)
 PAGE = 50
 WINDOW = 500  # grants that are sorted by their last change, to be shown in numbered pages
 LOOKED = 2000  # grants that one page or window looks at, and of which a sample is
 KNOWN = 10_000  # grants whose ids are remembered
-BREATH = 8  # grants that are opened before others may run
+BREATH = 64  # grants in memory that are looked at before others may run; the store gives way when it reads
 _VALUES = 2**128  # of the keyed hash that a place begins with
 PLACE = re.compile(r"^[0-9a-f]{32}\.[0-9a-f]{64}$")  # where a page begins: two keyed hashes
 _ID = re.compile(r"sha256:[0-9a-f]{64}")
@@ -46,25 +51,43 @@ class GrantFilter:
     text: str = ""
     page: int = 1
 
-    def fits(self, grant: GrantView) -> bool:
-        text = self.text.strip().casefold()
+    @property
+    def reads_heads(self) -> bool:
+        """Tell whether heads are enough to say which grants fit."""
+        return not (self.health or self.text.strip())
+
+    def fits(self, grant: GrantHead | GrantView) -> bool:
+        key = grant.key
         return (
-            is_named(self.app, grant.app, grant.account)
-            and (not self.subject or self.subject == grant.subject)
+            is_named(self.app, key.app, key.account)
+            and (not self.subject or self.subject == key.subject)
             and (not self.state or self.state == ("revoked" if grant.revoked else "live"))
-            and (not self.health or self.health == grant.health)
-            and (not text or text in f"{grant.subject}\n{grant.account_name}".casefold() or grant.id.startswith(text))
+            and (isinstance(grant, GrantHead) or self._fits_view(grant))
+        )
+
+    def _fits_view(self, grant: GrantView) -> bool:
+        text = self.text.strip().casefold()
+        return (not self.health or self.health == grant.health) and (
+            not text or text in f"{grant.subject}\n{grant.account_name}".casefold() or grant.id.startswith(text)
         )
 
 
 class GrantSource(Protocol):
     """Where pages read grants. `in_order` gives at most `limit` of a filter's app or subject after their places, with
-    None for a place to pass over, and may give grants of other apps; `views` gives all, in no order; `in_memory` those
-    that were read lately."""
+    None for a place to pass over, and may give grants of other apps; `views` gives all, in no order, and `heads` too;
+    `in_memory` gives those that were read lately."""
 
     def in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantView | None]]: ...
 
+    def heads_in_order(
+        self, wanted: GrantFilter, limit: int
+    ) -> AsyncIterator[tuple[str, Versioned[GrantHead] | None]]: ...
+
+    def opened(self, head: Versioned[GrantHead]) -> GrantView: ...
+
     def views(self) -> AsyncIterator[GrantView]: ...
+
+    def heads(self) -> AsyncIterator[GrantHead]: ...
 
     def in_memory(self) -> Iterable[GrantView]: ...
 
@@ -111,12 +134,8 @@ class GrantPages:
 
     async def everything(self) -> AsyncIterator[GrantView]:
         """Yield every grant, in no order. Reads the whole store; token calls go on meanwhile."""
-        number = 0
         async for view in self._source.views():
             yield view
-            number += 1
-            if number % BREATH == 0:
-                await asyncio.sleep(0)
 
     async def some(self) -> AsyncIterator[GrantView]:
         """Yield every grant of a store that a page may read whole. Of a larger one, those that are in memory, as they
@@ -136,19 +155,35 @@ class GrantPages:
     async def numbered(self, wanted: GrantFilter) -> Found:
         """Return the page of that number in a window, or its last one. The first window begins with the grants whose
         subject or id is exactly the text."""
-        fitting, goes_on = await self._walk(wanted, WINDOW)
-        if goes_on is not None and wanted.after is None:
-            fitting = [*await self._exact(wanted), *fitting]
-        rows = sorted({it.id: it for it in fitting}.values(), key=lambda it: (it.updated_at, it.id), reverse=True)
+        fitting = list[Versioned[GrantHead] | GrantView]()
+        if wanted.reads_heads:
+            heads, goes_on = await self._walk(self._source.heads_in_order(wanted, LOOKED + 1), wanted, WINDOW)
+            fitting += heads
+        else:
+            views, goes_on = await self._walk(self._source.in_order(wanted, LOOKED + 1), wanted, WINDOW)
+            fitting += [*(await self._exact(wanted)), *views] if goes_on is not None and wanted.after is None else views
+        by_key = {_head(it).key: it for it in fitting}
+        rows = sorted(by_key.values(), key=lambda it: (_head(it).updated_at, _head(it).key), reverse=True)
         pages = max(1, -(-len(rows) // PAGE))
         page = min(max(1, wanted.page), pages)
-        shown = tuple(rows[(page - 1) * PAGE : page * PAGE])
+        shown = tuple(it for each in rows[(page - 1) * PAGE : page * PAGE] if (it := self._opened(each)) is not None)
         return Found(rows=shown, count=len(rows), page=page, pages=pages, goes_on=goes_on)
+
+    def _opened(self, found: Versioned[GrantHead] | GrantView) -> GrantView | None:
+        """Return a grant, and remember its id. None if the rest of its record cannot be read."""
+        with suppress(BrokerError):
+            view = found if isinstance(found, GrantView) else self._source.opened(found)
+            self._known.keep(view.id, view.key)
+            return view
+        return None
 
     async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantView], str | None]:
         """Return a page in the store's order, and the place after which the next one begins; None after the last. A
         page may be short, or empty, where few grants fit: it looks at `LOOKED`."""
-        return await self._walk(wanted, limit)
+        found, goes_on = await self._walk(self._source.in_order(wanted, LOOKED + 1), wanted, limit)
+        for view in found:
+            self._known.keep(view.id, view.key)
+        return found, goes_on
 
     async def find(self, grant_id: str) -> GrantView | None:
         """Return a grant as it is now. One that is not known is looked for in the whole store, with a pause between two
@@ -163,18 +198,19 @@ class GrantPages:
         finally:
             self._wanted -= Counter({grant_id: 1})
 
-    async def _walk(self, wanted: GrantFilter, most: int) -> tuple[list[GrantView], str | None]:
-        found, looked, last = list[GrantView](), 0, wanted.after or ""
-        async for place, view in self._source.in_order(wanted, LOOKED + 1):
-            fits = view is not None and wanted.fits(view)
+    @staticmethod
+    async def _walk(
+        read: AsyncIterator[tuple[str, T | None]], wanted: GrantFilter, most: int
+    ) -> tuple[list[T], str | None]:
+        """Return the first that fit of those that are read, and the place after which the others begin."""
+        found, looked, last = list[T](), 0, wanted.after or ""
+        async for place, each in read:
+            fits = each is not None and wanted.fits(_head(each))
             if looked == LOOKED or (fits and len(found) == most):
                 return found, last
-            if view is not None and fits:
-                found.append(view)
-                self._known.keep(view.id, view.key)
+            if each is not None and fits:
+                found.append(each)
             looked, last = looked + 1, place
-            if looked % BREATH == 0:
-                await asyncio.sleep(0)
         return found, None
 
     async def _exact(self, wanted: GrantFilter) -> list[GrantView]:
@@ -183,7 +219,7 @@ class GrantPages:
         if _ID.fullmatch(text):
             grant = await self.find(text)
             return [grant] if grant is not None and wanted.fits(grant) else []
-        return (await self._walk(replace(wanted, subject=text), WINDOW))[0] if text else []
+        return (await self.page(replace(wanted, subject=text), WINDOW))[0] if text else []
 
     async def _read_sample(self) -> Sample:
         rows, looked, last = list[GrantView](), 0, ""
@@ -192,18 +228,20 @@ class GrantPages:
                 return Sample(tuple(rows), _VALUES / (int(last.partition(".")[0], 16) + 1))
             rows += () if view is None else (view,)
             looked, last = looked + 1, place
-            if looked % BREATH == 0:
-                await asyncio.sleep(0)
         return Sample(tuple(rows), 1.0)
 
     async def _read_wanted(self) -> dict[str, GrantView]:
         """Look for the wanted ids, and remember the others that are passed, as far as there is space."""
         wanted, found = set(self._wanted), dict[str, GrantView]()
-        async for view in self.everything():
-            if view.id in wanted:
-                found[view.id] = view
+        async for head in self._source.heads():
+            if (grant_id := head.id) in wanted and (view := await self._source.view(head.key)) is not None:
+                found[grant_id] = view
             if len(self._known) < KNOWN:
-                self._known.keep(view.id, view.key)
+                self._known.keep(grant_id, head.key)
             if len(found) == len(wanted):
                 break
         return found
+
+
+def _head(found: Versioned[GrantHead] | GrantView) -> GrantHead | GrantView:
+    return found if isinstance(found, GrantView) else found.record

@@ -20,6 +20,7 @@ from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_request import AppRef, app_name, call_ref, is_named, split_ref
 from oauthbroker.records import AuthSession, Grant
+from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.records.grant_summary import GrantSummary
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.repository.repository import Repository, Versioned
@@ -53,6 +54,18 @@ class GrantList:
             if is_named(app, grant.app, grant.account) and subject in {None, grant.subject}:
                 yield self._view(grant)
 
+    async def heads(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantHead]:
+        """Yield the heads of the same grants, in half of the time."""
+        app = None if app is None else call_ref(app)
+        async for head in self._heads(app, subject):
+            if is_named(app, head.key.app, head.key.account) and subject in {None, head.key.subject}:
+                yield head
+
+    def _heads(self, app: str | None, subject: str | None) -> AsyncIterator[GrantHead]:
+        if subject is not None:
+            return (GrantHead.of(versioned.record) async for versioned in self._repository.grants_with(subject))
+        return self._repository.grant_heads(None if app is None else split_ref(app)[0])
+
     def _found(self, app: str | None, subject: str | None) -> AsyncIterator[Versioned[Grant]]:
         if subject is not None:
             return self._repository.grants_with(subject)
@@ -65,10 +78,24 @@ class GrantList:
         async for place, versioned in read:
             yield place, None if versioned is None else self._view(versioned.record)
 
+    def heads_in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, Versioned[GrantHead] | None]]:
+        """Do the same for heads."""
+        app = split_ref(wanted.app)[0] if wanted.app else None
+        return self._repository.heads_in_order(app, wanted.subject or None, wanted.after or "", limit)
+
+    def opened(self, head: Versioned[GrantHead]) -> GrantView:
+        """Return the grant of a head. Raises `recordCorrupt`."""
+        return self._view(self._repository.opened_grant(head))
+
     async def view(self, key: GrantKey) -> GrantView | None:
         """Return a grant as it is now."""
         versioned = await self._repository.grant(key)
         return None if versioned is None else self._view(versioned.record)
+
+    async def summary(self, key: GrantKey) -> GrantSummary | None:
+        """Return the same in the form of lists."""
+        view = await self.view(key)
+        return None if view is None else GrantSummary.of(view)
 
     def in_memory(self) -> Iterable[GrantView]:
         """Return the grants that calls have used or read lately, as they were then."""
@@ -79,9 +106,9 @@ class GrantList:
 
     async def find(self, grant_id: str) -> GrantSummary | None:
         """Find a grant by grantId; a scan."""
-        async for summary in self.list():
-            if summary.grantId == grant_id:
-                return summary
+        async for head in self.heads():
+            if head.id == grant_id:
+                return await self.summary(head.key)
         return None
 
     async def record(self, grant_id: str) -> Grant | None:
@@ -167,7 +194,7 @@ class Grants(GrantList):
     ) -> RevocationFigures:
         """Ends every grant of an app, of a subject, or all there are, and goes on telling providers of those that
         were ended before. A busy provider is waited for up to `patience` seconds; a running broker does the rest."""
-        chosen = [it.key async for it in self.list(app=app, subject=subject) if it.unended]
+        chosen = [it.key async for it in self.heads(app=app, subject=subject) if it.unended]
         await self._repository.sync("grants")  # those that ended before are left out
         return await self.revoke_each(chosen, patience=patience)
 

@@ -27,6 +27,11 @@ class GrantKey(NamedTuple):
         return tuple(self) if self.account else self[:2]
 
     @property
+    def id(self) -> str:
+        """Return the id of the grant."""
+        return grant_id(*self)
+
+    @property
     def connection(self) -> str:
         """Return what a call of the subject's turn may name: `app`, or `app@account`."""
         return f"{self.app}@{self.account}" if self.account else self.app
@@ -47,6 +52,7 @@ def grant_id(app: str, subject: str, account: str = "") -> str:
     """Return `sha256:<hex>` over the length-prefixed parts of the key, so that (a:b, c) and (a, b:c) differ. Also
     `metadata.name`."""
     digest = hashlib.sha256()
-    for part in map(str.encode, GrantKey(app, subject, account).parts):
+    for text in GrantKey(app, subject, account).parts:
+        part = text.encode("utf-8", "surrogatepass")
         digest.update(_LENGTH(len(part)) + part)
     return f"sha256:{digest.hexdigest()}"

@@ -165,6 +165,11 @@ def encode(kind: str, data: Mapping[str, Any]) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+def text_in_plaintext(text: str) -> bytes:
+    """Return the bytes that every plaintext has which holds this text as a value."""
+    return json.dumps(text, ensure_ascii=False)[1:-1].encode()
+
+
 @cache
 def _parser() -> Callable[[bytes], Any]:
     """Return a JSON parser that caches the names of members alone. By default it would keep up to 16,384 short strings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -60,7 +60,7 @@ class GrantSummary:
         return GrantKey(self.app, self.subject, self.account)
 
     def to_json(self) -> dict[str, Any]:
-        body = {name: value for name, value in asdict(self).items() if name != "created_at"}
+        body = {name: getattr(self, name) for name in self.__slots__ if name != "created_at"}
         return {name: value for name, value in body.items() if value or name not in _LEFT_OUT}
 
     @classmethod

@@ -34,7 +34,6 @@ class GrantView:
     credential's values, by the titles of its fields, `slots` those that have one: `credential`, or `credential next`.
     """
 
-    id: str
     app: str
     provider: str
     registration: str
@@ -81,7 +80,6 @@ class GrantView:
         token, refresh, resume = grant.token, grant.refresh_state, grant.resume
         health, until = _health_of(grant, app, now)
         return cls(
-            id=grant.id,
             app=grant.app,
             provider=grant.provider,
             registration=grant.registration,
@@ -120,6 +118,10 @@ class GrantView:
             slots=_slots_of(grant),
             endings=_endings_of(grant, app),
         )
+
+    @property
+    def id(self) -> str:
+        return self.key.id
 
     @property
     def key(self) -> GrantKey:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import date, datetime
 from operator import attrgetter
+from typing import TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.grant_key import GrantKey
-from oauthbroker.records import Grant
+from oauthbroker.records import Grant, codec
+from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.repository import app_order
 from oauthbroker.repository.due_markers import Markers
 from oauthbroker.repository.event_order import EventOrder
@@ -22,6 +24,7 @@ from oauthbroker.repository.versioned import place as place_of
 from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Reservation, SharedStore, Store, Tag
 
 ANSWER_BYTES = 64 * 1024
+R = TypeVar("R")
 CACHED = 10_000  # grants in memory
 CACHED_BYTES = 4 * 1024 * 1024  # as stored; the objects take up to four times as much memory
 
@@ -149,16 +152,51 @@ class GrantRecords:
         async for versioned in readable_records(self._store.scan("grants"), self._open_grant, self._on_damage):
             yield versioned
 
+    async def grant_heads(self, app: str | None = None) -> AsyncIterator[GrantHead]:
+        """Yield the heads of all readable grants, or of those of an app."""
+        entries = self._store.scan("grants") if app is None else self._store.find(self._tags.app(app))
+        async for head in readable_records(entries, self._open_head, self._on_damage):
+            if app in {None, head.key.app}:
+                yield head
+
+    async def grants_that_name(self, subject: str) -> AsyncIterator[tuple[GrantHead, Grant | None]]:
+        """Yield the heads of all readable grants, each with the grant if the record has this text anywhere. An erasure
+        must not miss one: tags name neither who asked for a grant nor what a restored copy has lost."""
+
+        def read(entry: Entry) -> tuple[GrantHead, Grant | None]:
+            return self._open_head(entry), self._open_grant(entry).record if text in entry.body else None
+
+        text = codec.text_in_plaintext(subject)
+        async for found in readable_records(self._store.scan("grants"), read, self._on_damage):
+            yield found
+
     async def count_grants(self) -> int:
         """Count the grants, without opening them."""
         return await self._store.count("grants")
 
-    async def grants_in_order(
+    def grants_in_order(
         self, app: str | None, subject: str | None, after: str, limit: int
     ) -> AsyncIterator[tuple[str, Versioned[Grant] | None]]:
         """Yield at most `limit` grants of a subject, of an app, or all, each after its place (`Store.labelled`). Begin
         after the place `after`. None stands for a grant whose own place is another one, or that cannot be read. Those
         of an app with very many may have grants of other apps between them."""
+        return self._in_order(app, subject, after, limit, self._open_grant, lambda found: found.record.key)
+
+    def heads_in_order(
+        self, app: str | None, subject: str | None, after: str, limit: int
+    ) -> AsyncIterator[tuple[str, Versioned[GrantHead] | None]]:
+        """Yield the heads of the same grants, each with the version that has the rest: `opened_grant` opens that."""
+        return self._in_order(app, subject, after, limit, self._versioned_head, lambda found: found.record.key)
+
+    async def _in_order(
+        self,
+        app: str | None,
+        subject: str | None,
+        after: str,
+        limit: int,
+        read: Callable[[Entry], R],
+        key_of: Callable[[R], GrantKey],
+    ) -> AsyncIterator[tuple[str, R | None]]:
         by_app = app is not None and subject is None and not await self._has_very_many(app, after)
         tag = self._tags.app(app or "") if by_app else None if subject is None else self._tags.who(subject)
         start = "" if tag is None else tag.value
@@ -167,14 +205,14 @@ class GrantRecords:
             if not place.startswith(start):
                 return
             try:
-                versioned = self._open_grant(entry)
+                found = read(entry)
             except BrokerError as error:
                 self._on_damage(place_of(entry.key), error.code)
                 yield place, None
                 continue
-            grant = versioned.record
-            own = self._tags.app(grant.app) if by_app else self._tags.who(grant.subject)
-            yield place, versioned if place.startswith(own.value) else None
+            key = key_of(found)
+            own = self._tags.app(key.app) if by_app else self._tags.who(key.subject)
+            yield place, found if place.startswith(own.value) else None
 
     async def _has_very_many(self, app: str, after: str) -> bool:
         """Tell whether pages of an app are in the order of people. `after` is a place in the order that the first page
@@ -183,9 +221,9 @@ class GrantRecords:
             return False
         if after:
             return not after.startswith(self._tags.app(app).value)
-        first = self.grants_in_order(None, None, "", app_order.LOOK)
+        first = self.heads_in_order(None, None, "", app_order.LOOK)
         return await app_order.has_very_many(
-            (place, versioned is not None and versioned.record.app == app) async for place, versioned in first
+            (place, found is not None and found.record.key.app == app) async for place, found in first
         )
 
     async def grants_of_app(self, app: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
@@ -224,6 +262,18 @@ class GrantRecords:
     async def retag(self, seen: Sequence[Versioned[Grant]]) -> int:
         """Give grants the tags that they lack. Return how many lacked one."""
         return await self._store.retag([(versioned.entry, self._tags.of(versioned.record)) for versioned in seen])
+
+    def opened_grant(self, head: Versioned[GrantHead]) -> Grant:
+        """Parse the grant of a head. Raises `recordCorrupt`."""
+        return opened(Grant.from_plaintext, head.entry)
+
+    def _versioned_head(self, entry: Entry) -> Versioned[GrantHead]:
+        return Versioned(self._open_head(entry), entry)
+
+    def _open_head(self, entry: Entry) -> GrantHead:
+        head = opened(GrantHead.from_plaintext, entry)
+        in_place(entry, self.grant_place(head.key))
+        return head
 
     def _open_grant(self, entry: Entry, key: GrantKey | None = None) -> Versioned[Grant]:
         """Parse a grant, and check that it is in its place. An entry that was read as that of a pair has its key."""

@@ -9,7 +9,7 @@ from itertools import islice
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
-from oauthbroker.store.format.entry_names import check_key, check_kinds, check_tags, entry_names, labelled_mac, tag_of
+from oauthbroker.store.format.entry_names import check_key, check_kinds, check_tags, entry_names, label_macs, tag_of
 from oauthbroker.store.format.port import Conflict, Entry, Key, Lease, Reservation, Tag
 from oauthbroker.store.format.seal import MAX_BODY
 from oauthbroker.store.task_gates import TaskGates
@@ -29,8 +29,8 @@ class MemoryStore:
 
     def __init__(self, *, kinds: Sequence[str], lease_kinds: Sequence[str] = (), clock: Clock) -> None:
         check_kinds(*kinds, *lease_kinds)
-        self._name_key = clock.random_bytes(32)
-        self._name_of = entry_names(self._name_key)
+        name_key = clock.random_bytes(32)
+        self._name_of, self._label_macs = entry_names(name_key), label_macs(name_key)
         self._entries: dict[str, dict[str, Entry]] = {kind: {} for kind in kinds}
         self._tags: dict[Tag, set[str]] = {}
         self._lease_kinds = frozenset(lease_kinds)
@@ -48,11 +48,11 @@ class MemoryStore:
 
     def mac(self, label: str, *parts: str) -> bytes:
         """Return 32 bytes that only this store can compute (for CSRF tokens and the like)."""
-        return labelled_mac(self._name_key, label, *parts)
+        return self._label_macs(label, *parts)
 
     def tag(self, kind: str, label: str, *parts: str) -> Tag:
         self._named(kind)
-        return tag_of(self._name_key, kind, label, *parts)
+        return tag_of(self._label_macs, kind, label, *parts)
 
     async def get(self, key: Key) -> Entry | None:
         return self._kind(key).get(key.name)

@@ -66,7 +66,7 @@ class CrashingStore(MemoryStore):
 
     def copied(self) -> CrashingStore:
         other = CrashingStore(TestClock())
-        other._name_key, other._name_of = self._name_key, self._name_of
+        other._label_macs, other._name_of = self._label_macs, self._name_of
         other._entries = {kind: dict(entries) for kind, entries in self._entries.items()}
         return other
 

@@ -10,12 +10,12 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.audit.verification import TrailVerification
-from oauthbroker.store.format.entry_names import labelled_mac
+from oauthbroker.store.format.entry_names import label_macs
 
 AT = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
 ENTRY = TokenIssued(app="mail", grant="sha256:00", agent="planner", tool="Tool/mail", instance="1700000000.000100")
-KEYS = AuditKeys(lambda label, *parts: labelled_mac(b"k" * 32, label, *parts))
-FOREIGN_KEYS = AuditKeys(lambda label, *parts: labelled_mac(b"x" * 32, label, *parts))
+KEYS = AuditKeys(label_macs(b"k" * 32))
+FOREIGN_KEYS = AuditKeys(label_macs(b"x" * 32))
 
 
 def write(folder: Path, count: int = 1, *, keys: AuditKeys = KEYS, most_bytes: int = 1 << 20) -> None:

@@ -27,7 +27,7 @@ from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.observability import tracing
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import Repository
-from oauthbroker.store.format.entry_names import labelled_mac
+from oauthbroker.store.format.entry_names import label_macs
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.tokens.context import OAuthContext
@@ -227,7 +227,7 @@ async def test_an_event_from_its_queue_to_its_end(harness: Harness, steps: StepC
 
 
 async def test_an_audit_entry(tmp_path: Path) -> None:
-    log = AuditFile(tmp_path, AuditKeys(lambda label, *parts: labelled_mac(b"k" * 32, label, *parts)))
+    log = AuditFile(tmp_path, AuditKeys(label_macs(b"k" * 32)))
     at = datetime(2026, 11, 21, tzinfo=UTC)
     write = log.repeated(TokenIssued(app="mail", grant="sha256:" + "0" * 64, agent="planner", tool="Tool/mail"))
 

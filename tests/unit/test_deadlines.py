@@ -315,6 +315,7 @@ SHOWN = {
     "audit.memory.AuditList.lines", "audit.lines.Which.since", "audit.lines.Which.until", "audit.lines.Sought.since",
     "audit.lines.Sought.until", "records.grant_view.GrantView.expires_at", "records.grant_view.GrantView.refused_at",
     "records.grant_view.GrantView.created_at", "records.grant_view.GrantView.updated_at",
+    "records.grant_head.GrantHead.created_at", "records.grant_head.GrantHead.updated_at",
     "records.grant_view.GrantView.used_at", "personal.logins.Connection.used_at", "records.grant_view.GrantView.ends_at", "records.refresh_end.StatedEnds.token",
     "records.refresh_end.StatedEnds.consent", "grants.import_lines.Incoming.refresh_expires_at", "diagnostics.forecast.Outlook.when",
     "diagnostics.forecast._Together.created_at", "diagnostics.grant_findings._Tally.first",

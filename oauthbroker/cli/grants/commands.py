@@ -52,8 +52,7 @@ def list_command(
     config: ConfigPath = CONFIG,
 ) -> None:
     """List grants, the newest first; revoked ones too."""
-    found, count = GrantReader(config, app_name, subject, as_json=as_json).newest(limit)
-    _listing("There are no such grants.").show(found, as_json=as_json, limit=limit, count=count)
+    GrantReader(config, app_name, subject, as_json=as_json).print_newest(limit, _listing("There are no such grants."))
 
 
 @app.command("show")
@@ -108,25 +107,26 @@ def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
     if not (grant_id or app_name or subject or everything):
         raise Refused("Say which: a GRANT_ID, --app and --subject, or --all. Nothing was changed.")
     there = GrantReader(config, app_name, subject, as_json=as_json)
-    chosen = [there.one(grant_id, lambda grant: grant.unended)] if grant_id else there.unended()
-    if not chosen:
+    chosen = there.unended(grant_id)
+    if not chosen.keys:
         if not everything:
             raise Refused("There is no such grant alive. `oauthbroker grants list` shows all. Nothing was changed.")
         grants_revoke.tell_nothing(app_name, subject, dry_run=dry_run, as_json=as_json)
         return
-    if len(chosen) > 1 and not everything and not dry_run:
+    count = len(chosen.keys)
+    if count > 1 and not everything and not dry_run:
         raise Refused(
-            f"That names {counted(len(chosen), 'grant')}. Name one as NAME@ACCOUNT or by its id, or say --all. "
+            f"That names {counted(count, 'grant')}. Name one as NAME@ACCOUNT or by its id, or say --all. "
             "Nothing was changed."
         )
     if dry_run:
-        _listing("").show(chosen, as_json=as_json)
+        there.print(chosen.keys, _listing(""))
         typer.echo(f"{grants_revoke.summed(chosen)} They would be revoked. Nothing was changed.", err=True)
         return
-    if len(chosen) <= MOST_ROWS:
-        table(HEAD, map(_row, chosen), aside=True)
+    if count <= MOST_ROWS:
+        table(HEAD, map(_row, there.summaries(chosen.keys)), aside=True)
     typer.echo(grants_revoke.summed(chosen), err=True)
-    confirm(f"Revoke {counted(len(chosen), 'grant')}?", yes=yes)
+    confirm(f"Revoke {counted(count, 'grant')}?", yes=yes)
     patience = (PATIENCE if everything else 0) if wait is None else wait
     raise typer.Exit(grants_revoke.run(config, chosen, patience, as_json=as_json))
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from oauthbroker.cli.output.json_output import answer
+from oauthbroker.cli.grants.reading import BLOCK, Chosen
+from oauthbroker.cli.output.json_output import ListAnswer, answer
 from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, facts, shown
 from oauthbroker.config.bundle.server_environment import load_here
 from oauthbroker.core.refused import CRASHED
-from oauthbroker.grants.grants import GrantSummary
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.revocation.bulk import RevocationFigures
 from oauthbroker.wiring import open_broker
@@ -40,13 +39,12 @@ COUNTED = {
 GO_ON = "A running broker tells the other providers, or type this again."
 
 
-def summed(chosen: Sequence[GrantSummary]) -> str:
+def summed(chosen: Chosen) -> str:
     """Return `3 grants: 2 of mail, 1 of files.`, with the number of grants that only wait for their provider."""
-    apps = Counter(grant.app for grant in chosen)
-    by_app = ", ".join(f"{count} of {shown(app)}" for app, count in sorted(apps.items()))
-    ended = sum(grant.state != "live" for grant in chosen)
+    by_app = ", ".join(f"{count} of {shown(app)}" for app, count in sorted(chosen.apps.items()))
+    ended = chosen.ended
     before = f" {counted(ended, 'grant')} ended before; the provider has still to be told." if ended else ""
-    return f"{counted(len(chosen), 'grant')}: {by_app}.{before}"
+    return f"{counted(len(chosen.keys), 'grant')}: {by_app}.{before}"
 
 
 def tell_nothing(app: str | None, subject: str | None, *, dry_run: bool, as_json: bool) -> None:
@@ -54,12 +52,12 @@ def tell_nothing(app: str | None, subject: str | None, *, dry_run: bool, as_json
     named = " and ".join(f"{what} {shown(name)}" for what, name in (("app", app), ("subject", subject)) if name)
     typer.echo(f"No grant{named and ' of '}{named} is left to end. Nothing was changed.", err=True)
     if as_json:
-        answer([] if dry_run else _as_json([], RevocationFigures(), {}))
+        answer([]) if dry_run else _answer(Chosen(), RevocationFigures(), {})
 
 
-def run(config: Path, chosen: Sequence[GrantSummary], patience: float, *, as_json: bool) -> int:
+def run(config: Path, chosen: Chosen, patience: float, *, as_json: bool) -> int:
     """End all chosen grants and return the exit status. After Ctrl-C pending revocations stay recorded."""
-    figures, alive = RevocationFigures(chosen=len(chosen)), sum(grant.state == "live" for grant in chosen)
+    figures, alive = RevocationFigures(chosen=len(chosen.keys)), len(chosen.keys) - chosen.ended
     try:
         with progress(as_json=as_json) as show:
 
@@ -75,7 +73,7 @@ def run(config: Path, chosen: Sequence[GrantSummary], patience: float, *, as_jso
         stopped = True
     pages = _credential_pages(config)
     if as_json:
-        answer(_as_json(chosen, figures, pages))
+        _answer(chosen, figures, pages)
     else:
         _tell(chosen, figures, pages)
     return STOPPED if stopped else _status(figures)
@@ -83,16 +81,14 @@ def run(config: Path, chosen: Sequence[GrantSummary], patience: float, *, as_jso
 
 async def _end(
     config: Path,
-    chosen: Sequence[GrantSummary],
+    chosen: Chosen,
     patience: float,
     figures: RevocationFigures,
     on_change: Callable[[RevocationFigures], None],
 ) -> None:
     """End the grants with the values of their apps only, because another app's secret may be missing."""
-    only = {grant.app for grant in chosen}
-    keys = [grant.key for grant in chosen]
-    async with open_broker(config, background=False, only=only) as broker:
-        await broker.grants.revoke_each(keys, figures, patience=patience, on_change=on_change)
+    async with open_broker(config, background=False, only=set(chosen.apps)) as broker:
+        await broker.grants.revoke_each(chosen.keys, figures, patience=patience, on_change=on_change)
 
 
 def _credential_pages(config: Path) -> dict[str, tuple[str, ...]]:
@@ -101,20 +97,20 @@ def _credential_pages(config: Path) -> dict[str, tuple[str, ...]]:
     return {name: each.places for name, each in found.items() if each is not None}
 
 
-def _tell(chosen: Sequence[GrantSummary], figures: RevocationFigures, pages: Mapping[str, tuple[str, ...]]) -> None:
-    if len(chosen) == 1 and figures.outcomes:
-        [outcome] = figures.outcomes.values()
-        text = OUTCOME_TEXTS[outcome] if chosen[0].app not in pages else "ended here"
-        typer.echo(f"{_named(chosen[0].key)}: {text}")
+def _tell(chosen: Chosen, figures: RevocationFigures, pages: Mapping[str, tuple[str, ...]]) -> None:
+    if len(chosen.keys) == 1 and figures.outcomes:
+        [(key, outcome)] = figures.outcomes.items()
+        text = OUTCOME_TEXTS[outcome] if key.app not in pages else "ended here"
+        typer.echo(f"{_named(key)}: {text}")
     else:
         rows = [("ended here", figures.ended), *((text, _count(figures, outcome)) for outcome, text in COUNTED.items())]
         facts((text, str(count)) for text, count in rows)
-    for name in sorted({grant.app for grant in chosen} & pages.keys()):
+    for name in sorted(chosen.apps.keys() & pages.keys()):
         where = ", ".join(pages[name]) or "in the settings of the account"
         typer.echo(f"{shown(name)}: the credential still works at the provider until it is ended there: {where}")
     for key, code in figures.failed.items():
         typer.echo(f"{_named(key)}: NOT ended: {code.value}; type this again.", err=True)
-    if figures.left and len(chosen) > 1:
+    if figures.left and len(chosen.keys) > 1:
         typer.echo(GO_ON, err=True)
 
 
@@ -129,25 +125,20 @@ def _count(figures: RevocationFigures, outcome: str) -> int:
     return figures.left - _count(figures, "refused")
 
 
-def _as_json(
-    chosen: Sequence[GrantSummary], figures: RevocationFigures, pages: Mapping[str, tuple[str, ...]]
-) -> dict[str, Any]:
+def _answer(chosen: Chosen, figures: RevocationFigures, pages: Mapping[str, tuple[str, ...]]) -> None:
     counts = {outcome: _count(figures, outcome) for outcome in COUNTED}
-    return {
-        "chosen": figures.chosen,
-        "ended": figures.ended,
-        "failed": len(figures.failed),
-        "provider": counts,
-        "grants": [_one_as_json(grant, figures, pages.get(grant.app)) for grant in chosen],
-    }
+    numbers = {"chosen": figures.chosen, "ended": figures.ended, "failed": len(figures.failed), "provider": counts}
+    grants = ListAnswer(numbers, "grants")
+    for start in range(0, len(chosen.keys), BLOCK):
+        grants.add([_one_as_json(key, figures, pages.get(key.app)) for key in chosen.keys[start : start + BLOCK]])
+    grants.end()
 
 
-def _one_as_json(grant: GrantSummary, figures: RevocationFigures, pages: Sequence[str] | None) -> dict[str, Any]:
-    key = grant.key
+def _one_as_json(key: GrantKey, figures: RevocationFigures, pages: Sequence[str] | None) -> dict[str, Any]:
     failed = {"failed": figures.failed[key].value} if key in figures.failed else {}
     provider: dict[str, Any] = {} if failed else {"provider": figures.outcomes.get(key, "later")}
     provider |= {"endAt": list(pages)} if pages else {}
-    return {"grantId": grant.grantId, "app": grant.app, "subject": grant.subject, **provider, **failed}
+    return {"grantId": key.id, "app": key.app, "subject": key.subject, **provider, **failed}
 
 
 def _status(figures: RevocationFigures) -> int:

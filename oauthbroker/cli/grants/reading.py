@@ -1,21 +1,38 @@
-"""Read grants for commands: one by one, with progress. Only those that a command needs are in memory."""
+"""Read grants for commands: all of them as heads, one by one, and whole only those that a command shows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from oauthbroker.cli.output.progress import progress
-from oauthbroker.cli.stored_records import bare_id, by_id, check_app, id_start, in_vault
+from oauthbroker.cli.stored_records import Listing, bare_id, by_id, check_app, id_start, vault_of, within
 from oauthbroker.core.progress import Count
+from oauthbroker.core.refused import Refused
+from oauthbroker.records.grant_head import GrantHead
 
 if TYPE_CHECKING:
     from oauthbroker.grants.grants import GrantSummary, Vault
+    from oauthbroker.model.grant_key import GrantKey
 
-_PREFIXES: Final = ("sha256:",)
+PREFIXES: Final = ("sha256:",)
 _WHOLE: Final = 64  # digits of an id
-_LEAST: Final = 1000  # grants that are sorted at a time
+_LEAST: Final = 1000  # heads that are sorted at a time
+BLOCK: Final = 500  # grants that are read, and printed, at a time
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Chosen:
+    """The keys of the grants to end, the newest first; how many each app has, and how many ended before."""
+
+    keys: list[GrantKey] = field(default_factory=list)
+    apps: Counter[str] = field(default_factory=Counter)
+    ended: int = 0
 
 
 class GrantReader:
@@ -24,62 +41,111 @@ class GrantReader:
     def __init__(self, config: Path, app: str | None, subject: str | None, *, as_json: bool) -> None:
         self._config, self._app, self._subject, self._as_json = config, app, subject, as_json
 
-    def newest(self, most: int) -> tuple[list[GrantSummary], int]:
-        """Return the newest grants, and how many there are."""
-        found: list[GrantSummary] = []
+    def print_newest(self, most: int, listing: Listing[GrantSummary]) -> None:
+        """Print the newest grants, and how many there are."""
 
-        def take(grant: GrantSummary) -> bool:
-            found.append(grant)
-            if len(found) >= max(2 * most, _LEAST):
-                found[:] = newest_first(found)[:most]
-            return False
+        async def read(vault: Vault) -> int:
+            found = list[GrantHead]()
 
-        count = self._read(take)
-        return newest_first(found)[:most], count
+            def take(head: GrantHead) -> bool:
+                found.append(head)
+                if len(found) >= max(2 * most, _LEAST):
+                    found[:] = newest_first(found)[:most]
+                return False
 
-    def unended(self) -> list[GrantSummary]:
-        """Return those that can still be revoked, the newest first."""
-        found: list[GrantSummary] = []
+            count = await self._read(vault, take)
+            await self._print(vault, [head.key for head in newest_first(found)[:most]], listing, count)
+            return count
 
-        def take(grant: GrantSummary) -> bool:
-            found.extend([grant] if grant.unended else ())
-            return False
-
-        self._read(take)
-        return newest_first(found)
-
-    def one(self, typed: str, fits: Callable[[GrantSummary], bool] = lambda _: True) -> GrantSummary:
-        """Return the grant whose id is typed, or begins so. Raises Refused if none or several do."""
-        start = id_start(typed, _PREFIXES)
-        found: list[GrantSummary] = []
-
-        def take(grant: GrantSummary) -> bool:
-            if bare_id(grant.grantId, _PREFIXES).startswith(start) and fits(grant):
-                found.append(grant)
-            return len(found) == (1 if len(start) == _WHOLE else 2)
-
-        self._read(take)
-        return by_id(((each.grantId, each) for each in found), typed, _PREFIXES, "grant", "grants list")
-
-    def _read(self, take: Callable[[GrantSummary], bool]) -> int:
-        """Give grants to `take` until it returns true. Return how many. Raises Refused for none of an unknown app."""
-        with progress(as_json=self._as_json) as shown:
-
-            async def read(vault: Vault) -> int:
-                everything = self._app is None and self._subject is None
-                count = Count("grants read", await vault.grants.count() if everything else None, shown)
-                async for grant in vault.grants.list(app=self._app, subject=self._subject):
-                    count.add()
-                    if take(grant):
-                        break
-                return count.done
-
-            count = in_vault(self._config, read)
-        if not count:
+        if not self._in_vault(read):
             check_app(self._config, self._app)
-        return count
+
+    def unended(self, grant_id: str | None) -> Chosen:
+        """Choose those that can still be revoked; with an id, or the beginning of one, the one that it names. Raises
+        Refused where it names none or several."""
+        found, chosen = list[GrantHead](), Chosen()
+        fits = None if grant_id is None else _starting(grant_id)
+
+        def take(head: GrantHead) -> bool:
+            if head.unended and (fits is None or fits(head)):
+                found.append(head)
+            return grant_id is not None and len(found) == _enough(grant_id)
+
+        if not self._in_vault(lambda vault: self._read(vault, take)):
+            check_app(self._config, self._app)
+        for head in newest_first(found) if grant_id is None else [_named(found, grant_id)]:
+            chosen.keys.append(head.key)
+            chosen.apps[head.key.app] += 1
+            chosen.ended += head.revoked
+        return chosen
+
+    def print(self, keys: list[GrantKey], listing: Listing[GrantSummary]) -> None:
+        """Print these grants."""
+        self._in_vault(lambda vault: self._print(vault, keys, listing, len(keys)))
+
+    def summaries(self, keys: list[GrantKey]) -> list[GrantSummary]:
+        """Read these few grants whole."""
+        return self._in_vault(lambda vault: _summaries(vault, keys))
+
+    def one(self, typed: str) -> GrantSummary:
+        """Return the grant whose id is typed, or begins so. Raises Refused if none or several do."""
+        found, fits = list[GrantHead](), _starting(typed)
+
+        def take(head: GrantHead) -> bool:
+            if fits(head):
+                found.append(head)
+            return len(found) == _enough(typed)
+
+        async def read(vault: Vault) -> GrantSummary | None:
+            await self._read(vault, take)
+            return await vault.grants.summary(_named(found, typed).key)
+
+        grant = self._in_vault(read)
+        if grant is None:
+            raise Refused("There is no such grant any more.")
+        return grant
+
+    async def _print(self, vault: Vault, keys: list[GrantKey], listing: Listing[GrantSummary], count: int) -> None:
+        with listing.printing(as_json=self._as_json, count=count) as add:
+            for start in range(0, len(keys), BLOCK):
+                add(await _summaries(vault, keys[start : start + BLOCK]))
+
+    def _in_vault(self, work: Callable[[Vault], Awaitable[T]]) -> T:
+        return asyncio.run(within(vault_of(self._config), work))
+
+    async def _read(self, vault: Vault, take: Callable[[GrantHead], bool]) -> int:
+        """Give heads to `take` until it returns true. Return how many."""
+        everything = self._app is None and self._subject is None
+        with progress(as_json=self._as_json) as shown:
+            count = Count("grants read", await vault.grants.count() if everything else None, shown)
+            async for head in vault.grants.heads(app=self._app, subject=self._subject):
+                count.add()
+                if take(head):
+                    break
+        return count.done
 
 
-def newest_first(grants: list[GrantSummary]) -> list[GrantSummary]:
+async def _summaries(vault: Vault, keys: list[GrantKey]) -> list[GrantSummary]:
+    """Return the grants that are still there."""
+    read = [await vault.grants.summary(key) for key in keys]
+    return [each for each in read if each is not None]
+
+
+def _starting(typed: str) -> Callable[[GrantHead], bool]:
+    """Return whether the id of a head begins as typed. Raises Refused for a text that is no beginning of an id."""
+    start = id_start(typed, PREFIXES, "grant", "grants list")
+    return lambda head: bare_id(head.id, PREFIXES).startswith(start)
+
+
+def _enough(typed: str) -> int:
+    """Return how many grants with an id that begins so tell which one is meant."""
+    return 1 if len(bare_id(typed, PREFIXES)) == _WHOLE else 2
+
+
+def _named(found: list[GrantHead], typed: str) -> GrantHead:
+    return by_id(((head.id, head) for head in found), typed, PREFIXES, "grant", "grants list")
+
+
+def newest_first(heads: list[GrantHead]) -> list[GrantHead]:
     """Sort by the exact time, which the printed one rounds."""
-    return sorted(grants, key=lambda grant: (grant.created_at, grant.grantId), reverse=True)
+    return sorted(heads, reverse=True)

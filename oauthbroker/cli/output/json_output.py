@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -38,6 +38,30 @@ def say(text: str, document: Any, *, as_json: bool) -> None:
         answer(document)
     else:
         typer.echo(runnable(text))
+
+
+class ListAnswer:
+    """Prints one JSON list in parts, so that a long one is never in memory: alone, or as the member `name` after the
+    others of a document."""
+
+    def __init__(self, document: Mapping[str, Any] | None = None, name: str = "") -> None:
+        self._before, self._indent, self._end = "", "", "]"
+        if document:
+            self._before, self._indent, self._end = f'{dumped(document)[:-2]},\n  "{name}": ', "  ", "]\n}"
+        self._is_empty = True
+
+    def add(self, documents: Sequence[Any]) -> None:
+        if documents:
+            self._print(dumped(documents)[1:-2].replace("\n", f"\n{self._indent}"))
+            self._is_empty = False
+
+    def end(self) -> None:
+        self._print(self._end if self._is_empty else f"\n{self._indent}{self._end}", is_end=True)
+
+    def _print(self, text: str, *, is_end: bool = False) -> None:
+        _answered.set(True)
+        begun = "" if is_end and not self._is_empty else f"{self._before}[" if self._is_empty else ","
+        typer.echo(f"{begun}{text}", nl=is_end)
 
 
 def begin_stream() -> None:

@@ -14,7 +14,14 @@ from oauthbroker.cli.output.pager import page
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table as text, one line per row, neither wrapped nor cut."""
     lines = [tuple(head), *(tuple(map(shown, row)) for row in rows)]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
+    return _joined(lines, _widths(lines))
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+
+def _joined(lines: Iterable[Sequence[str]], widths: Sequence[int]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
@@ -24,16 +31,43 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = F
     """Print a table on stdout, or `aside` on stderr: laid out for the terminal's width, else as `columns`.
 
     With `paged`, one that is longer than the terminal is shown in the pager."""
-    console = Console(stderr=aside, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal or console.is_dumb_terminal:
-        console.file.write(columns(head, rows) + "\n")
-        return
-    lines = [*Layout.of(head, [tuple(map(shown, row)) for row in rows], console.width).lines()]
-    with console.capture() as drawn:
-        for line in lines:
-            console.print(line, soft_wrap=True)
-    if not (paged and len(lines) >= console.height and page(drawn.get())):
-        console.file.write(drawn.get())
+    whole = Table(head, aside=aside, paged=paged)
+    whole.add([*rows])
+    whole.end()
+
+
+class Table:
+    """Prints a table in parts, so that a long one is never in memory. On a terminal each part is a table of its own,
+    and only a single part is paged; elsewhere the first part has the head and decides the widths."""
+
+    def __init__(self, head: Sequence[str], *, aside: bool = False, paged: bool = False) -> None:
+        self._head, self._aside, self._paged = head, aside, paged
+        self._part: list[tuple[str, ...]] | None = None
+        self._widths = list[int]()
+
+    def add(self, rows: Iterable[Sequence[str]]) -> None:
+        if self._part is not None:
+            self._paged = False
+            self._print(self._part)
+        self._part = [tuple(map(shown, row)) for row in rows]
+
+    def end(self) -> None:
+        if self._part is not None:
+            self._print(self._part)
+
+    def _print(self, rows: list[tuple[str, ...]]) -> None:
+        console = Console(stderr=self._aside, highlight=False, markup=False, emoji=False)
+        if not console.is_terminal or console.is_dumb_terminal:
+            lines = rows if self._widths else [tuple(self._head), *rows]
+            self._widths = self._widths or _widths(lines)
+            console.file.write(_joined(lines, self._widths) + "\n")
+            return
+        drawn_lines = [*Layout.of(self._head, rows, console.width).lines()]
+        with console.capture() as drawn:
+            for line in drawn_lines:
+                console.print(line, soft_wrap=True)
+        if not (self._paged and len(drawn_lines) >= console.height and page(drawn.get())):
+            console.file.write(drawn.get())
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.cli.command_inputs import CONFIG, Config, Database, database_url, with_broker
-from oauthbroker.flowtools.cli.deploying_commands import AsJson, say
+from oauthbroker.flowtools.cli.deploying_commands import LIMIT, AsJson, Limit, say, shortened
 from oauthbroker.flowtools.serving.data import remove_secret, secret_names, set_secret
 
 _DUMP: Final = (
@@ -118,11 +118,11 @@ def set_(
 
 
 @secret.command("list")
-def list_(config: Config = CONFIG, *, as_json: AsJson = False) -> None:
+def list_(limit: Limit = LIMIT, config: Config = CONFIG, *, as_json: AsJson = False) -> None:
     """List the names of secrets, each with the number of valid ones."""
-    found = with_broker(config, secret_names)
-    answer = {"secrets": [{"name": name, "valid": count} for name, count in found.items()]}
-    say(answer, [f"{name}  {count} valid" for name, count in found.items()], as_json=as_json)
+    found = shortened([*with_broker(config, secret_names).items()], limit)
+    answer = {"secrets": [{"name": name, "valid": count} for name, count in found]}
+    say(answer, [f"{name}  {count} valid" for name, count in found], as_json=as_json)
 
 
 @secret.command("remove")

@@ -6,10 +6,10 @@ import json
 import os
 import pwd
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -39,9 +39,12 @@ if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.definition import Entity
     from oauthbroker.flowtools.running.ports import Ports
 
+T = TypeVar("T")
 Tool = Annotated[Path, typer.Argument(help="A JSON or YAML file with one tool.")]
 By = Annotated[str, typer.Option("--by", help="Your name, for the record. Left out: the account of this process.")]
 Name = Annotated[str, typer.Argument(help="The name of a tool.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many are shown at most.")]
+LIMIT: Final = 30
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -154,31 +157,41 @@ def withdraw(
 
 def versions(
     name: Annotated[str, typer.Argument(help="The name of a tool. Left out: all.")] = "",
+    limit: Limit = LIMIT,
     config: Config = CONFIG,
     *,
     as_json: AsJson = False,
 ) -> None:
     """List versions: digest, risk, who deployed them when, and which one serves. Status 1: one cannot be used."""
-    rows, problems = at_broker(config, lambda here: _listed(here.versions, [name] if name else here.versions.names()))
+    rows, problems = at_broker(config, lambda here: _listed(here.versions, name, limit))
     answer = {"versions": rows, "problems": [each.to_json() for each in problems]}
     say(answer, [*map(_line, rows), *map(str, problems)], as_json=as_json)
     raise typer.Exit(1 if problems else 0)
 
 
-def _listed(versions: FlowVersions, names: list[str]) -> tuple[list[dict[str, Any]], list[ConfigProblem]]:
-    rows, problems = list[dict[str, Any]](), list[ConfigProblem]()
-    for name in names:
+def _listed(versions: FlowVersions, name: str, limit: int) -> tuple[list[dict[str, Any]], list[ConfigProblem]]:
+    rows, problems, there = list[dict[str, Any]](), list[ConfigProblem](), list[tuple[str, int | None]]()
+    for each in [name] if name else versions.names():
         try:
-            references = [f"{name}@{number}" for number in versions.numbers(name)]
-            serving = versions.serving(name)
+            serving = versions.serving(each)
+            there += [(f"{each}@{number}", serving) for number in versions.numbers(each)]
         except FlowRefused as refused:
-            references, problems = [], [*problems, *refused.problems]
-        for each in references:
-            try:
-                rows.append(_row(versions.deployed(each), serving))
-            except FlowRefused as refused:
-                problems += refused.problems
+            problems += refused.problems
+    if name and not there and not problems:
+        versions.named(name)  # raises what says that it is not deployed
+    for reference, serving in shortened(there, limit):
+        try:
+            rows.append(_row(versions.deployed(reference), serving))
+        except FlowRefused as refused:
+            problems += refused.problems
     return rows, problems
+
+
+def shortened(rows: Sequence[T], limit: int) -> Sequence[T]:
+    """Return the first rows, and say on stderr how many are left out."""
+    if len(rows) > limit:
+        typer.echo(f"Shown are {limit} of {len(rows)}: --limit {len(rows)} shows all.", err=True)
+    return rows[:limit]
 
 
 def _row(flow: DeployedFlow, serving: int | None) -> dict[str, Any]:

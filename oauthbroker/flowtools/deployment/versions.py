@@ -15,7 +15,7 @@ from oauthbroker.flowtools.risk import records
 from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
 from oauthbroker.flowtools.risk.records import Entry
 from oauthbroker.flowtools.specification.policies import Policy, load_policy
-from oauthbroker.flowtools.specification.source import FlowRefused, refusal_at
+from oauthbroker.flowtools.specification.source import FlowRefused, nearest, refusal_at
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, policy_names, refuse_changed
 from oauthbroker.plugins import Clock, ConfigProblem, PluginState, SystemClock
 
@@ -164,9 +164,11 @@ class FlowVersions:
         self._records.add(name, kind, {"version": version, "by": by, "at": self._clock.now().isoformat(), **more})
 
     def _check_deployed(self, name: str, number: int | None, reference: str) -> int:
-        if number is None or number not in self.numbers(name):
-            there = ", ".join(map(str, self.numbers(name))) or "none"
-            raise BrokerError(Code.REQUEST_INVALID, note=f"{reference} is not deployed; deployed versions: {there}")
+        there = self.numbers(name)
+        if number is None or number not in there:
+            known = f"deployed versions: {', '.join(map(str, there))}" if there else nearest(name, self.names())
+            note = f"{reference} is not deployed; {known or 'flow versions lists the deployed ones'}"
+            raise BrokerError(Code.REQUEST_INVALID, note=note)
         return number
 
     def _refuse_clash(self, tool: FlowTool) -> None:

@@ -83,7 +83,9 @@ def assess(tool: FlowTool, policies: Iterable[Policy] = ()) -> RiskAssessment:
 def _unknown_policies(tool: FlowTool, known: Mapping[str, Policy]) -> Iterator[ConfigProblem]:
     for path, name in policy_names(tool):
         if name not in known:
-            hint = nearest(name, known) or f"known are {', '.join(sorted(known))}"
+            hint = (
+                nearest(name, known) or f"known are {', '.join(sorted(known))}; name the file of another one: --policy"
+            )
             yield tool.source.problem(path, "an unknown policy", hint)
 
 

@@ -14,7 +14,7 @@ from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Expression
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy, check_condition, policies_by_name
-from oauthbroker.flowtools.specification.source import FlowRefused, Keys
+from oauthbroker.flowtools.specification.source import FlowRefused, Keys, nearest
 from oauthbroker.flowtools.specification.spec import Edge, FlowTool, Node, has_effect, policy_names, sample_url
 from oauthbroker.plugins import ConfigProblem, harmless_text, json_schema_validator
 
@@ -81,15 +81,15 @@ def ready(
 
 
 def _node_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity], ports: Ports) -> Iterator[ConfigProblem]:
-    config, missing = node.config, ""
+    config, missing, hint = node.config, "", "configure an adapter where there is one, or remove the node"
     if node.type in {"email", "sms"} and getattr(ports, node.type) is None:
         missing = f"the node type {node.type} is not configured"
     elif node.type == "payment" and config["provider"] not in ports.payments:
-        missing = "no configured provider of payments"
+        missing, hint = "no configured provider of payments", nearest(config["provider"], ports.payments) or hint
     elif node.type == "httpRequest" and ports.requests is None:
         missing = "requests are not configured: they need a broker"
     if missing:
-        yield tool.source.problem(node.path, missing, "configure an adapter where there is one, or remove the node")
+        yield tool.source.problem(node.path, missing, hint)
     if node.type == "httpRequest" and ports.requests is not None:
         why = ports.requests.problem(config["oauthAppRef"], config.get("method", "GET"), sample_url(config["url"]))
         if why:

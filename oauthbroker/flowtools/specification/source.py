@@ -118,8 +118,14 @@ def read_input(file: Path) -> bytes:
     try:
         with file.open("rb") as source:
             return source.read(MOST_BYTES + 1)
+    except IsADirectoryError:
+        note = f"{file} is a folder; name one of its files"
+    except FileNotFoundError:
+        there = [each.name for each in file.parent.glob("*")]
+        note = f"{file}: no such file; {nearest(file.name, there) or 'name a JSON or YAML file'}"
     except OSError as error:
-        raise BrokerError(Code.REQUEST_INVALID, note=f"{file}: {error.strerror}") from None
+        note = f"{file}: {error.strerror}"
+    raise BrokerError(Code.REQUEST_INVALID, note=note)
 
 
 @cache

@@ -195,14 +195,19 @@ class FileStore(KeyedStore):
         self, keys: Iterable[Key], limit: int | None, skip: Callable[[Key], bool] = lambda _: False
     ) -> AsyncIterator[tuple[Key, Entry | None]]:
         """Open entries until `limit` of them were read; None for one that is gone or cannot be read."""
+        read = self._entries.read
         for number, key in enumerate(keys, start=1):
             if limit == 0:
                 return
             if number % _BREATH == 0:
                 await asyncio.sleep(0)
+                self._opened_here.check_open()
             if skip(key):
                 continue
-            entry = await self._readable(key)
+            try:
+                entry = read(key)
+            except (OSError, BrokerError):
+                entry = await self._readable(key)
             if entry is not None and limit is not None:
                 limit -= 1
             yield key, entry

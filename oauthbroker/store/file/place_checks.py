@@ -22,6 +22,7 @@ NETWORK = frozenset(
 LOCAL = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "tmpfs", "xfs", "zfs"})  # all processes see the same names
 _MOUNTS = Path("/proc/self/mountinfo")
 _TAGS = f"{DATA}/{TAGS}/"  # whose files are links of each other
+_COUNTED = 64  # files that are looked at between two reports
 _FOREIGN = "owned by another user"
 _ESCAPES = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
@@ -70,9 +71,13 @@ def _of_folder(folder: str, name: str, there: os.stat_result, count: Count) -> I
     except OSError:
         yield StoreProblem(name, "cannot be read")
         return
+    is_tags, known = f"{name}/".startswith(_TAGS), set[int]()
     with entries:
-        for entry in entries:
-            count.add()
+        for number, entry in enumerate(entries, start=1):
+            if number % _COUNTED == 0:
+                count.add(_COUNTED)
+            if is_tags and entry.inode() in known:  # tags are links of a few files
+                continue
             try:
                 found = entry.stat(follow_symlinks=False)
             except FileNotFoundError:  # a record was replaced or removed meanwhile
@@ -80,8 +85,10 @@ def _of_folder(folder: str, name: str, there: os.stat_result, count: Count) -> I
             path = f"{name}/{entry.name}"
             if stat.S_ISDIR(found.st_mode):
                 yield from _of_folder(entry.path, path, found, count)
-            elif what := _problem_of(found, stat.S_ISREG, is_tag=path.startswith(_TAGS)):
+            elif what := _problem_of(found, stat.S_ISREG, is_tag=is_tags):
                 yield StoreProblem(path, what)
+            elif found.st_nlink > 1:
+                known.add(found.st_ino)
 
 
 def _problem_of(found: os.stat_result, is_kind: Callable[[int], bool], *, is_tag: bool = False) -> str:

@@ -21,8 +21,8 @@ from oauthbroker.store.posix.atomic_files import create_whole
 from oauthbroker.store.posix.checked_files import close, closing, own_folder
 from oauthbroker.store.posix.system_calls import Fs
 
-_EMPTY: Final = "empty"  # the file in `tags/` that new tags are links of
-_MOST_LINKS: Final = 1000  # of one file: a backup may be restored to a file system that allows few
+EMPTY: Final = "empty"  # the file in `tags/` that new tags are links of
+MOST_LINKS: Final = 1000  # of one file: a backup may be restored to a file system that allows few
 
 
 class TagFiles:
@@ -95,12 +95,12 @@ class TagFiles:
         """Link the empty file, made anew when it has many links. That two processes may do so at once is harmless."""
         fs, above = self._fs, self._above()
         try:
-            is_full = fs.stat(_EMPTY, dir_fd=above).st_nlink >= _MOST_LINKS
+            is_full = fs.stat(EMPTY, dir_fd=above).st_nlink >= MOST_LINKS
         except FileNotFoundError:
             is_full = True
         if is_full:
-            create_whole(fs, above, _EMPTY, b"")
-        fs.link(_EMPTY, name, dst_dir_fd=shard, src_dir_fd=above)
+            create_whole(fs, above, EMPTY, b"")
+        fs.link(EMPTY, name, dst_dir_fd=shard, src_dir_fd=above)
 
     @contextmanager
     def _shard(self, path: str, *, make: bool = False) -> Iterator[int]:

@@ -17,6 +17,7 @@ is_place: Callable[[str], object] = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{64}").fu
 _VALUE = re.compile(r"[0-9a-f]{32}")
 _KIND = re.compile(r"[a-z][a-zA-Z]{0,31}")
 _NAMES_KEPT = 4096
+_LABELS_KEPT = 64
 
 
 def text_bytes(*parts: str) -> bytes:
@@ -39,17 +40,22 @@ def entry_names(name_key: bytes) -> Callable[..., str]:
     return name
 
 
-def labelled_mac(name_key: bytes, label: str, *parts: str) -> bytes:
-    """Return a 32-byte MAC of (label, parts) under an independent key per label."""
-    mac_key = hmac.digest(name_key, b"oab/mac/1/" + label.encode(), "sha256")
-    return hmac.digest(mac_key, text_bytes(*parts), "sha256")
+def label_macs(name_key: bytes) -> Callable[..., bytes]:
+    """Return the function that gives (label, parts) its 32-byte MAC, under an independent key per label. It keeps the
+    keys of some labels: a list of grants asks for the tag of each."""
+
+    @lru_cache(_LABELS_KEPT)
+    def mac_key(label: str) -> bytes:
+        return hmac.digest(name_key, b"oab/mac/1/" + label.encode(), "sha256")
+
+    return lambda label, *parts: hmac.digest(mac_key(label), text_bytes(*parts), "sha256")
 
 
-def tag_of(name_key: bytes, kind: str, label: str, *parts: str) -> Tag:
+def tag_of(mac: Callable[..., bytes], kind: str, label: str, *parts: str) -> Tag:
     """Return the tag of (kind, label, parts). Raises ValueError for a label that is not a plain word."""
     if not _KIND.fullmatch(label):
         raise ValueError("a label is a word of up to 32 letters")
-    return Tag(kind, label, labelled_mac(name_key, f"tag/{kind}/{label}", *parts)[:16].hex())
+    return Tag(kind, label, mac(f"tag/{kind}/{label}", *parts)[:16].hex())
 
 
 def check_tags(key: Key, tags: Iterable[Tag]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from oauthbroker.core.clock import Clock, SystemClock, to_iso
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.format.entry_names import entry_names, labelled_mac, tag_of
+from oauthbroker.store.format.entry_names import entry_names, label_macs, tag_of
 from oauthbroker.store.format.port import Tag
 from oauthbroker.store.format.seal import SealPlace, seal, unseal
 from oauthbroker.store.keys import keyring_document as form
@@ -22,14 +22,15 @@ __all__ = ["EnvKek", "FileKek", "KeyProvider", "Keyring", "Seed", "SeedState", "
 
 
 class Keyring:
-    """All keys of a store. Created by `fresh` or `opened`, immutable. `name` gives (kind, parts) the entry name.
+    """All keys of a store. Created by `fresh` or `opened`, immutable. `name` gives (kind, parts) the entry name, and
+    `mac` gives (label, parts) 32 bytes that only this store's brokers can compute; one independent key per label.
 
     `seeds` are in their order of age. Those before the active one open records that are not sealed anew yet; one
     after it opens records of the next epoch. `epoch` counts which seed is active.
     """
 
     __slots__ = (
-        "_by_kid", "_data_key", "_name_key", "active", "epoch", "name", "seeds", "store_id", "wraps",
+        "_by_kid", "_data_key", "_name_key", "active", "epoch", "mac", "name", "seeds", "store_id", "wraps",
     )  # fmt: skip
 
     def __init__(
@@ -47,7 +48,7 @@ class Keyring:
         self.seeds = tuple(seeds)
         self.wraps = tuple(wraps)
         self._data_key = data_key
-        self._name_key, self.name = name_key, entry_names(name_key)
+        self._name_key, self.name, self.mac = name_key, entry_names(name_key), label_macs(name_key)
         self._by_kid = {seed.kid: seed.key for seed in self.seeds if seed.state is not SeedState.DESTROYED}
         (self.active,) = (seed for seed in self.seeds if seed.state is SeedState.ACTIVE)
 
@@ -142,13 +143,9 @@ class Keyring:
         kept = {name: getattr(self, name) for name in members}
         return Keyring(**{"name_key": self._name_key, "data_key": self._data_key, **kept, **changed})
 
-    def mac(self, label: str, *parts: str) -> bytes:
-        """Return 32 bytes that only this store's brokers can compute; one independent key per label."""
-        return labelled_mac(self._name_key, label, *parts)
-
     def tag(self, kind: str, label: str, *parts: str) -> Tag:
         """Return the tag of (kind, label, parts) in this store."""
-        return tag_of(self._name_key, kind, label, *parts)
+        return tag_of(self.mac, kind, label, *parts)
 
     def seal(self, kind: str, name: str, generation: int, body: bytes) -> bytes:
         """Seal a record for this kind, name and generation."""

@@ -125,3 +125,28 @@ def test_a_version_that_was_deployed_on_one_host_is_on_the_other(desk: Desk) -> 
     (desk.folder / "tool.json").write_text((desk.folder / "tool.json").read_text().replace("{", "{ ", 1), "utf-8")
     refused = desk.type("flow", "deploy", "tool.json", *there)
     assert (1, True) == (refused.code, "this version exists with other bytes" in refused.out.lower()), refused
+
+
+def test_a_typo_of_a_tool_or_a_file_is_answered_with_the_nearest_name(desk: Desk) -> None:
+    (desk.folder / "tools").mkdir()
+    for words, said in (
+        (("versions", "tol"), "tol is not deployed; the nearest known name is tool"),
+        (("activate", "tol", "1"), "tol@1 is not deployed; the nearest known name is tool"),
+        (("activate", "tool", "7"), "tool@7 is not deployed; deployed versions: 1, 2"),
+        (("versions", "other"), "other is not deployed; flow versions lists the deployed ones"),
+        (("deploy", "tol.json"), "tol.json: no such file; the nearest known name is tool.json"),
+        (("deploy", "shop"), "shop: no such file; name a JSON or YAML file"),
+        (("deploy", "tools"), "tools is a folder; name one of its files"),
+    ):
+        done = desk.type("flow", *words)
+        assert (2, f"requestInvalid: {said}\n") == (done.code, done.err)
+
+
+def test_lists_of_versions_and_secrets_end_at_a_limit_and_say_how_to_see_all(desk: Desk) -> None:
+    done = desk.type("flow", "versions", "--limit", "1")
+    assert ("Shown are 1 of 2: --limit 2 shows all.\n", 1) == (done.err, len(done.out.splitlines()))
+    assert [1, 2] == [row["version"] for row in versions(desk)]
+    for name in ("a", "b"):
+        assert 0 == desk.type("flow", "secret", "set", name, stdin=name + "s" * 32).code
+    done = desk.type("flow", "secret", "list", "-n", "1")
+    assert ("Shown are 1 of 2: --limit 2 shows all.\n", "a  1 valid\n") == (done.err, done.out)

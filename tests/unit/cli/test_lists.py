@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from oauthbroker import cli
+from oauthbroker.cli.output.json_output import ListAnswer, dumped
 from oauthbroker.cli.output.options import LIMIT
 from oauthbroker.cli.output.pager import page
-from oauthbroker.cli.output.tables import table
+from oauthbroker.cli.output.tables import Table, table
 from oauthbroker.cli.stored_records import Listing
 
 NUMBERS = Listing[int](
@@ -118,3 +119,46 @@ def test_only_a_list_longer_than_the_terminal_is_paged(
         screen = "" if is_paged else os.read(ours, 65_536).decode()
     os.close(ours)
     assert f"{rows - 1} " in (seen.read_text() if is_paged else screen)
+
+
+@pytest.mark.parametrize("above", [None, {"chosen": 3, "provider": {"done": 1}}])
+@pytest.mark.parametrize("parts", [[], [[]], [[1]], [[{"a": 1}, {"b": [2]}], [], [{"c": "x\ny"}]]])
+def test_a_list_that_is_printed_in_parts_is_the_document_that_one_part_makes(
+    above: dict[str, Any] | None, parts: list[list[Any]], capsys: pytest.CaptureFixture[str]
+):
+    answer, whole = ListAnswer(above, "grants"), [each for part in parts for each in part]
+    for part in parts:
+        answer.add(part)
+    answer.end()
+    assert dumped(whole if above is None else above | {"grants": whole}) + "\n" == capsys.readouterr().out
+
+
+def test_a_table_in_parts_has_one_head_and_the_widths_of_its_first_part(capsys: pytest.CaptureFixture[str]):
+    made = Table(("id", "who"))
+    for rows in ([("12345", "ada")], [("1", "bob"), ("1234567", "eve")]):
+        made.add(rows)
+    made.end()
+    assert "id     who\n12345  ada\n1      bob\n1234567  eve\n" == capsys.readouterr().out
+
+
+def test_on_a_terminal_a_part_is_a_table_of_its_own_and_a_list_of_several_is_not_paged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    seen = pager(tmp_path, monkeypatch)
+    for name, value in {"TERM": "xterm", "LINES": "10", "COLUMNS": "80", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        made = Table(("number",), paged=True)
+        for start in (0, 20):
+            made.add([(f"n{it}",) for it in range(start, start + 20)])
+        made.end()
+        stream.flush()
+        assert not seen.exists()
+        screen = ""
+        while "n39\r" not in screen:
+            screen += os.read(ours, 65_536).decode()
+    os.close(ours)
+    assert 2 == screen.count("number")
+    assert all(f"n{it}\r" in screen for it in range(40))

@@ -140,7 +140,7 @@ def test_a_grant_beside_tokens_of_another_client_says_who_can_tell(clients: tupl
 
 
 def test_many_of_a_kind_are_counted_and_few_are_named():
-    grants = [replace(GRANT, ended="dead", id=f"sha256:{number:064}") for number in range(9)]
+    grants = [replace(GRANT, ended="dead", subject=f"subject-{number}") for number in range(9)]
     found = of_grants(grants, APPS)[0]
     assert found.text.startswith("9 grants that the provider refuses to refresh (9 of slack-bot): ")
     assert found.text.endswith(" and 6 more.")

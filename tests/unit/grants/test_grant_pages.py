@@ -12,11 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants import grant_pages
 from oauthbroker.grants.grant_pages import LOOKED, PAGE, PLACE, WINDOW, GrantFilter, GrantPages
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_request import split_ref
+from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.records.grant_view import GrantHealth, GrantView
+from oauthbroker.repository.repository import Versioned
+from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.testing import TestClock
 from tests.unit.records.kit import grant
 
@@ -29,7 +33,7 @@ FILTERS: dict[str, tuple[GrantFilter, Callable[[GrantView], bool]]] = {
     "state": (GrantFilter(state="revoked"), lambda it: it.revoked),
     "health": (GrantFilter(health="again"), lambda it: it.health == "again"),
     "text": (GrantFilter(text="S-1"), lambda it: "s-1" in it.subject),
-    "id": (GrantFilter(text="sha256:0000"), lambda it: it.id.startswith("sha256:0000")),
+    "id": (GrantFilter(text="sha256:0"), lambda it: it.id.startswith("sha256:0")),
     "all": (GrantFilter(), lambda _: True),
 }
 
@@ -37,18 +41,19 @@ FILTERS: dict[str, tuple[GrantFilter, Callable[[GrantView], bool]]] = {
 def view(number: int) -> GrantView:
     health = HEALTHS[number % 3]
     return replace(
-        VIEW, id=f"sha256:{number * 7919 % 10_000:04}", app=("mail", "chat")[number % 2], subject=f"s-{number // 4}",
+        VIEW, app=("mail", "chat")[number % 2], subject=f"s-{number // 4}",
         account=f"a{number}",
         health=health, revoked=health == "ended", updated_at=NOW + timedelta(seconds=number % 5),
     )  # fmt: skip
 
 
 class Store:
-    """Grants in the order of the hashes of their subjects. `opened` counts those that were read, `scans` the looks at
+    """Grants in the order of the hashes of their subjects. `read` counts those that were read, `scans` the looks at
     all."""
 
     def __init__(self, count: int) -> None:
-        self.grants, self.opened, self.scans = [view(number) for number in range(count)], 0, 0
+        self.damaged: GrantView | None = None
+        self.grants, self.read, self.scans = [view(number) for number in range(count)], 0, 0
         self.placed = sorted((place_of(each), each) for each in self.grants)
 
     async def in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantView | None]]:
@@ -57,20 +62,44 @@ class Store:
             if app in {None, each.app} and wanted.subject in {None, each.subject} and place > (wanted.after or ""):
                 if not limit:
                     return
-                limit, self.opened = limit - 1, self.opened + 1
+                limit, self.read = limit - 1, self.read + 1
                 yield place, each
 
     async def views(self) -> AsyncIterator[GrantView]:
         self.scans += 1
         for each in self.grants:
-            self.opened += 1
+            self.read += 1
             yield each
+
+    async def heads(self) -> AsyncIterator[GrantHead]:
+        async for each in self.views():
+            yield head_of(each)
+
+    async def heads_in_order(
+        self, wanted: GrantFilter, limit: int
+    ) -> AsyncIterator[tuple[str, Versioned[GrantHead] | None]]:
+        async for place, each in self.in_order(wanted, limit):
+            yield (
+                place,
+                None if each is None else Versioned(head_of(each), Entry(Key("grants", ""), 1, b"", stamp=each)),
+            )
+
+    def opened(self, head: Versioned[GrantHead]) -> GrantView:
+        view = head.entry.stamp
+        assert isinstance(view, GrantView)
+        if view is self.damaged:
+            raise BrokerError(Code.RECORD_CORRUPT)
+        return view
 
     def in_memory(self) -> list[GrantView]:
         return self.grants[-3:]
 
     async def view(self, key: GrantKey) -> GrantView | None:
         return next((each for each in self.grants if each.key == key), None)
+
+
+def head_of(view: GrantView) -> GrantHead:
+    return GrantHead(view.created_at, view.key, view.updated_at, view.revoked, view.revocation_pending)
 
 
 def place_of(grant: GrantView) -> str:
@@ -94,9 +123,16 @@ async def test_every_fitting_grant_is_on_one_page(count: int, name: str, limit: 
     numbered = [
         each for n in range(1, first.pages + 1) for each in (await pages.numbered(replace(wanted, page=n))).rows
     ]
-    assert sorted(fitting, key=lambda it: (it.updated_at, it.id), reverse=True) == numbered
+    assert sorted(fitting, key=lambda it: (it.updated_at, it.key), reverse=True) == numbered
     assert (len(fitting), max(1, -(-len(fitting) // PAGE)), None) == (first.count, first.pages, first.goes_on)
     assert not store.scans
+
+
+async def test_a_page_leaves_out_a_grant_whose_record_is_damaged_below_its_head() -> None:
+    store = Store(PAGE)
+    store.damaged = store.grants[7]
+    rows = (await GrantPages(store, TestClock()).numbered(GrantFilter())).rows
+    assert {each.key for each in store.grants if each is not store.damaged} == {each.key for each in rows}
 
 
 async def test_a_page_beyond_the_last_is_the_last() -> None:
@@ -123,9 +159,9 @@ async def test_a_window_of_many_grants_opens_a_bounded_number_and_the_windows_ho
 ) -> None:
     pages, after, ids, count = GrantPages(MANY, TestClock()), None, set[str](), 0
     while True:
-        MANY.opened = 0
+        MANY.read = 0
         window = await pages.numbered(replace(wanted, after=after))
-        assert most >= MANY.opened
+        assert most >= MANY.read
         numbers = range(1, window.pages + 1)
         ids |= {it.id for n in numbers for it in (await pages.numbered(replace(wanted, after=after, page=n))).rows}
         count += 1
@@ -142,9 +178,9 @@ async def test_a_window_of_many_grants_opens_a_bounded_number_and_the_windows_ho
 async def test_a_page_opens_no_more_than_its_rows_and_one(limit: int) -> None:
     pages, after = GrantPages(MANY, TestClock()), None
     for _ in range(3):
-        MANY.opened = 0
+        MANY.read = 0
         found, after = await pages.page(GrantFilter(after=after), limit)
-        assert (limit, limit + 1) == (len(found), MANY.opened)
+        assert (limit, limit + 1) == (len(found), MANY.read)
 
 
 async def test_a_search_for_a_whole_subject_shows_it_in_the_first_window() -> None:
@@ -156,18 +192,18 @@ async def test_a_search_for_a_whole_subject_shows_it_in_the_first_window() -> No
 async def test_a_sample_is_all_of_a_few_and_an_estimate_of_many() -> None:
     few = await GrantPages(Store(99), TestClock()).sample()
     assert (99, 1.0) == (len(few.rows), few.times)
-    MANY.opened = 0
+    MANY.read = 0
     many = await GrantPages(MANY, TestClock()).sample()
-    assert (LOOKED, LOOKED + 1) == (len(many.rows), MANY.opened)
+    assert (LOOKED, LOOKED + 1) == (len(many.rows), MANY.read)
     assert len(MANY.grants) * 0.9 < len(many.rows) * many.times < len(MANY.grants) * 1.1
 
 
 async def test_some_grants_are_all_of_a_few_and_of_many_the_first_and_those_in_memory() -> None:
     few = Store(99)
     assert few.grants == [each async for each in GrantPages(few, TestClock()).some()]
-    MANY.opened = 0
+    MANY.read = 0
     many = [each.id async for each in GrantPages(MANY, TestClock()).some()]
-    assert (LOOKED + 3, LOOKED + 1, 0) == (len(many), MANY.opened, MANY.scans)
+    assert (LOOKED + 3, LOOKED + 1, 0) == (len(many), MANY.read, MANY.scans)
     assert {each.id for each in MANY.in_memory()} <= {*many}
 
 

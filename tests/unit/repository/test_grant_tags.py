@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.turn import ResumeTarget, TurnAuth
 from oauthbroker.records import Grant, Retired
 from oauthbroker.repository.repository import KINDS, LEASES, Repository, Versioned
 from oauthbroker.store.format.port import Entry, Key, Tag
@@ -130,3 +131,28 @@ async def test_a_grant_is_found_by_who_agreed_to_replaced_tokens_that_it_keeps(r
     versioned = await repository.save_grant(grant_with(), expect=0)
     await repository.save_grant(versioned.record.owing(replaced), expect=versioned.generation)
     assert [("mail", ALICE)] == await names(repository.grants_with(BOB))
+
+
+async def test_heads_are_those_of_all_grants_or_of_an_app_and_the_rest_is_with_those_that_name_a_subject(
+    store: Noting, repository: Repository
+) -> None:
+    resume = ResumeTarget("planner", "C1", auth=TurnAuth({"user": ALICE}))
+    changes: list[dict[str, Any]] = [
+        {"subject": ALICE},
+        {"authorized_by": ALICE},
+        {"resume": resume},
+        {"app": "files"},
+        {"account": "work"},
+    ]
+    for number, each in enumerate(changes):
+        await repository.save_grant(grant_with(**{"app": "mail", "subject": f"{BOB}-{number}"} | each), expect=0)
+    await store.put(store.key("grants", "elsewhere"), kit.grant(subject="other").to_plaintext(), expect=0)
+    keys = {head.key async for head in repository.grant_heads()}
+    assert {versioned.record.key async for versioned in repository.grants()} == keys, "a misplaced record is in neither"
+    assert 5 == len(keys)
+    [other] = [versioned async for versioned in repository.grants() if versioned.record.key.account == "work"]
+    await store.retag([(other.entry, [store.tag("grants", "app", "files")])])
+    assert {key for key in keys if key.app == "files"} == {head.key async for head in repository.grant_heads("files")}
+    named = {head.key: whole async for head, whole in repository.grants_that_name(ALICE)}
+    assert keys == named.keys()
+    assert [ALICE, f"{BOB}-1", f"{BOB}-2"] == sorted(whole.subject for whole in named.values() if whole is not None)

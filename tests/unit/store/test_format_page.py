@@ -6,7 +6,7 @@ import base64
 import re
 from pathlib import Path
 
-from oauthbroker.store.format.entry_names import entry_names, tag_of
+from oauthbroker.store.format.entry_names import entry_names, label_macs, tag_of
 from oauthbroker.store.format.seal import SealPlace, seal, unseal
 from oauthbroker.store.keys.keyring_document import FORMAT
 from tests.unit.store import second_reader as second
@@ -46,7 +46,7 @@ def test_the_worked_example_is_what_the_code_and_the_second_reader_make() -> Non
     assert made == {each: value for each, value in shown.items() if each not in GIVEN}
     assert (name, made["tag app mail"]) == (
         entry_names(name_key)(kind, *parts),
-        tag_of(name_key, kind, "app", "mail").value,
+        tag_of(label_macs(name_key), kind, "app", "mail").value,
     )
     assert (generation, body) == unseal({kid: seed}, SealPlace(store, kind, name), record)
     assert (generation, body) == second.open_record(

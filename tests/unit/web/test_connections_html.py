@@ -63,7 +63,7 @@ def an_app(name: str) -> App:
 def a_view(word: str) -> GrantView:
     view = GrantView.of(kit.grant(), None, NOW)
     return replace(
-        view, id=GRANT, subject=word, scopes=(word,), app=word, provider=word, account=word + "3", authorized_by=word, agent=word, agent_title=word,
+        view, subject=word, scopes=(word,), app=word, provider=word, account=word + "3", authorized_by=word, agent=word, agent_title=word,
         health="ending", until=NOW + timedelta(hours=3), unsent=1, revocation_pending=True,
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Pass
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.file.versioned_entries import EntryFiles
 from oauthbroker.store.format.port import Conflict, Key, Store
 from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.stores import open_file_store, open_keyring
@@ -376,11 +377,11 @@ async def test_a_search_keeps_the_tag_of_an_entry_that_it_could_not_read_and_tha
     tag = store.tag("grants", "app", "mail")
     await store.put(store.key("grants", "a"), b"x", expect=0, tags=[tag])
 
-    async def unreadable(_: Key) -> None:
-        return None
+    def unreadable(_: EntryFiles, __: Key) -> None:
+        raise BrokerError(Code.RECORD_CORRUPT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_readable", unreadable)
+        patch.setattr(EntryFiles, "read", unreadable)
         assert [] == [each async for each in store.find(tag)]
     assert 1 == len([each async for each in store.find(tag)])
 
@@ -391,19 +392,19 @@ async def test_a_disk_that_fails_ends_a_search_and_a_damaged_entry_does_not(
     tag = store.tag("grants", "app", "mail")
     for name in "ab":
         await store.put(store.key("grants", name), b"x", expect=0, tags=[tag])
-    get, damaged = store.get, store.key("grants", "a")
+    read, damaged = EntryFiles.read, store.key("grants", "a")
 
     def failing(error: BrokerError) -> Any:
-        async def failing_get(key: Key) -> Any:
+        def failing_read(files: EntryFiles, key: Key) -> Any:
             if key == damaged:
                 raise error
-            return await get(key)
+            return read(files, key)
 
-        return failing_get
+        return failing_read
 
-    monkeypatch.setattr(store, "get", failing(BrokerError(Code.RECORD_CORRUPT)))
+    monkeypatch.setattr(EntryFiles, "read", failing(BrokerError(Code.RECORD_CORRUPT)))
     assert 1 == len([each async for each in store.find(tag)])
-    monkeypatch.setattr(store, "get", failing(BrokerError(Code.STORE_UNAVAILABLE)))
+    monkeypatch.setattr(EntryFiles, "read", failing(BrokerError(Code.STORE_UNAVAILABLE)))
     with pytest.raises(BrokerError) as raised:
         assert [each async for each in store.find(tag)]
     assert Code.STORE_UNAVAILABLE is raised.value.code

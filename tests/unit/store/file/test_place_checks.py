@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -141,3 +142,21 @@ def test_a_look_at_locks_keeps_no_descriptor(tmp_path: Path) -> None:
     for _ in range(3):
         locks_exclude(tmp_path)
     assert before == len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_links_of_a_tag_are_looked_at_once_and_each_name_of_a_bad_one_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = tmp_path / "data" / "tags" / "grants.app" / "00"
+    shard.mkdir(0o700, parents=True)
+    for folder in (tmp_path / "data", *shard.parents[:2], shard):
+        folder.chmod(0o700)
+    (tmp_path / "data" / "tags" / "empty").touch(0o600)
+    for number in range(99):
+        (shard / f"tag-{number}").hardlink_to(tmp_path / "data" / "tags" / "empty")
+    looked = Mock(side_effect=place_checks._problem_of)
+    monkeypatch.setattr(place_checks, "_problem_of", looked)
+    assert [] == list(problems(tmp_path))
+    assert 6 == looked.call_count, "four folders, the empty file and one link"
+    (tmp_path / "data" / "tags" / "empty").chmod(0o640)
+    assert 100 == sum(each.what == "open to others" for each in problems(tmp_path))
