@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Final
 
-from oauthbroker.flowtools.risk.rules import GREEN, RISKS, FlowFinding, Graph, graph_of, order, paths
+from oauthbroker.flowtools.risk.rules import FlowFinding, Graph, graph_of, order, paths, risk_of
 from oauthbroker.flowtools.specification.spec import FlowTool
 from oauthbroker.plugins import two_sentences
 
@@ -32,10 +32,9 @@ def draw(tool: FlowTool, found: Iterable[FlowFinding]) -> str:
     place = _places(graph, rank)
     width = max((x for x, _ in place.values()), default=0) + _WIDTH + 2 * _MARGIN
     height = max((y for _, y in place.values()), default=0) + _HEIGHT + _MARGIN
-    title = escape(f"{tool.name}, version {tool.version}")
     parts = [
         f'<svg {_HEAD} viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
-        f"<title>{title}</title>",
+        f"<title>{escape(f'{tool.name}, version {tool.version}')}</title>",
         _ARROW,
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
     ]
@@ -79,18 +78,16 @@ def _places(graph: Graph, rank: Mapping[str, int]) -> dict[str, Point]:
 
 
 def _node(name: str, kind: str, at: Point, found: list[FlowFinding], start: str) -> str:
-    risk = max((each.risk for each in found), key=RISKS.index, default=GREEN)
-    middle, (x, y) = at[0] + _WIDTH / 2, at
+    risk, middle, (x, y) = risk_of(found), at[0] + _WIDTH / 2, at
     texts = [f"{each.risk}, rule {each.rule}: {two_sentences(each.what, each.hint)}" for each in found]
     title = "\n".join(texts) or "no finding"
-    shown = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
     marks = " ".join(dict.fromkeys(each.rule for each in found if len(each.rule) == 1))
     words = f"{kind}{', rule ' + marks if marks else ''}"
     return (
         f'<g class="{risk}"><title>{escape(f"{name}: {title}")}</title>'
         f'<rect x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="8" fill="{_FILL[risk]}" '
         f'stroke="{_LINE[risk]}" stroke-width="{3 if name == start else 1.5}"/>'
-        f'<text x="{middle:g}" y="{y + 22:g}" text-anchor="middle" font-weight="600">{escape(shown)}</text>'
+        f'<text x="{middle:g}" y="{y + 22:g}" text-anchor="middle" font-weight="600">{_short(name)}</text>'
         f'<text x="{middle:g}" y="{y + 40:g}" text-anchor="middle" fill="{_LINE[risk]}">{escape(words)}</text></g>'
     )
 
@@ -108,6 +105,9 @@ def _edge(source: Point, target: Point, label: str, *, forward: bool) -> str:
     text = ""
     if label:
         at = f'x="{(x1 + x2) / 2 + 6:g}" y="{(y1 + y2) / 2 + 4:g}"'
-        shown = label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
-        text = f'<text {at} fill="#3c4043" stroke="#fff" stroke-width="4" paint-order="stroke">{escape(shown)}</text>'
+        text = f'<text {at} fill="#3c4043" stroke="#fff" stroke-width="4" paint-order="stroke">{_short(label)}</text>'
     return f'<path d="{way}" fill="none" stroke="#5f6368" stroke-width="1.5"{style} marker-end="url(#end)"/>{text}'
+
+
+def _short(text: str) -> str:
+    return escape(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")

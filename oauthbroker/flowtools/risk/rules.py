@@ -67,7 +67,7 @@ def concurrency_of(tool: FlowTool) -> str:
     changes = any(node.type == "write" and node.operation in _EXISTING_ROWS for node in tool.nodes.values())
     acts = any(has_effect(node) for node in tool.nodes.values() if node.type in EXTERNAL)
     chosen = "none" if not changes else "pessimistic" if acts else "optimistic"
-    return tool.written_concurrency or chosen
+    return tool.concurrency_strategy or chosen
 
 
 def _at(rule: str, risk: str, way: Path, what: str, hint: str, *, node: str = "") -> FlowFinding:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from pydantic.alias_generators import to_snake
+
 from oauthbroker.flowtools.specification.source import (
     FlowRefused,
     FlowSource,
@@ -18,16 +20,11 @@ from oauthbroker.flowtools.specification.source import (
     shape_problems,
     slow_references,
 )
-from oauthbroker.flowtools.specification.triggers import Trigger, trigger_of, trigger_problems
+from oauthbroker.flowtools.specification.triggers import Trigger, trigger_problems
 from oauthbroker.plugins import json_schema_validator
 
 EXTERNAL: Final = frozenset({"payment", "email", "sms", "httpRequest"})
-_COPIED: Final = {
-    **{name: name for name in ("name", "description", "input", "output")},
-    "riskLevel": "written_risk",
-    "concurrencyStrategy": "written_concurrency",
-    "idempotencyKey": "idempotency_key",
-}
+_COPIED: Final = ("name", "description", "input", "output", "riskLevel", "concurrencyStrategy", "idempotencyKey")
 _NODE_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _HOST = re.compile(r"(?=.{4,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]")
 _SLOT = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
@@ -65,7 +62,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowTool:
-    """A tool's specification. `written_risk` is what its author wrote, which decides nothing."""
+    """A tool's specification. `risk_level` is what its author wrote, which decides nothing."""
 
     name: str
     version: int
@@ -80,8 +77,8 @@ class FlowTool:
     auth_required: bool = True
     allowed_roles: tuple[str, ...] = ()
     run_as: str | None = None
-    written_risk: str | None = None
-    written_concurrency: str | None = None
+    risk_level: str | None = None
+    concurrency_strategy: str | None = None
     idempotency_key: str | None = None
     source: FlowSource = field(repr=False)
 
@@ -108,9 +105,9 @@ def load_tool(raw: bytes, file: str) -> FlowTool:
         raise FlowRefused(problems)
     auth = data.get("auth", {})
     return FlowTool(
-        **{ours: data[name] for name, ours in _COPIED.items() if name in data},
+        **{to_snake(name): data[name] for name in _COPIED if name in data},
         version=int(data["version"]),
-        trigger=trigger_of(data["trigger"]),
+        trigger=Trigger(**{to_snake(name): value for name, value in data["trigger"].items()}),
         nodes={node.id: node for node in nodes},
         edges=tuple(
             Edge(source=one["from"], target=one["to"], label=one.get("label"), data_mapping=one.get("dataMapping", {}))
@@ -169,15 +166,12 @@ def _schema_problems(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _nodes(data: Mapping[str, Any]) -> list[Node]:
     """Return the nodes of either dialect that have the shape of one."""
     flow = data.get("flow")
-    written = flow.get("nodes") if isinstance(flow, dict) else None
-    items: list[tuple[str | int, Any, Any]] = []
-    if isinstance(written, dict):
-        items = [(name, name, node) for name, node in written.items()]
-    elif isinstance(written, list):
-        items = [(at, node.get("id"), node) for at, node in enumerate(written) if isinstance(node, dict)]
+    written: Any = flow.get("nodes") if isinstance(flow, dict) else None
+    named = isinstance(written, dict)
+    items = written.items() if named else enumerate(written) if isinstance(written, list) else ()
     found = []
-    for at, name, node in items:
-        kind, config = (node.get("type"), node.get("config", {})) if isinstance(node, dict) else (None, None)
+    for at, node in ((at, node) for at, node in items if isinstance(node, dict)):
+        name, kind, config = at if named else node.get("id"), node.get("type"), node.get("config", {})
         if isinstance(name, str) and isinstance(kind, str) and kind and isinstance(config, dict):
             operation = config.get("operation", config.get("action", ""))
             one = {key: value for key, value in config.items() if key not in {"operation", "action"}}
