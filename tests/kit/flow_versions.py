@@ -37,7 +37,7 @@ def _once(make: Callable[..., T]) -> Callable[..., T]:
 def versions_in(folder: Path, clock: Clock = SYSTEM) -> FlowVersions:
     """The versions of a folder, as another process would open them."""
     state = state_of(store_of(folder))
-    return on_loop(lambda: FlowVersions(state, clock))
+    return on_loop(lambda: FlowVersions(state, clock, lambda _: None))
 
 
 def state_of(store: Store) -> PluginState:

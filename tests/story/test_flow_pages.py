@@ -67,7 +67,9 @@ async def office(identity_provider: IdentityProvider, test_clock: TestClock, tmp
     ids = await furnish(tmp_path, store)
     more: dict[str, Any] = {"clock": test_clock, "store": store, "plugins": {"flowtools": resources_of(tmp_path)}}
     async with running(identity_provider, [user_app(identity_provider)], **more) as harness:
-        yield Office(harness, await operator_browser(harness), tmp_path, versions_of(harness.broker), ids)
+        yield Office(
+            harness, await operator_browser(harness), tmp_path, versions_of(harness.broker, harness.broker.audit), ids
+        )
 
 
 async def test_all_other_browsers_are_sent_to_the_login(office: Office) -> None:

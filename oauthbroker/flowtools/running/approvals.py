@@ -13,8 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy import Column, Connection, Double, Table, Text
 
 from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.risk.audit_types import RunDecided
 from oauthbroker.flowtools.running import journal
-from oauthbroker.flowtools.running.auditing import RunDecided, of_run
+from oauthbroker.flowtools.running.auditing import of_run
 from oauthbroker.flowtools.running.journal import RUN, STEP, RunRecord, notes_of
 from oauthbroker.flowtools.running.lifecycle import Lifecycle
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed

@@ -1,5 +1,4 @@
-"""The entries of flow tools in the broker's audit log, and the way of a run's thread to it. No entry has an input, an
-output, a key or a secret. Those of a run name it; its `FlowCalled` says who called."""
+"""The members of audit entries about runs, and the way of a run's thread to the broker's audit log."""
 
 from __future__ import annotations
 
@@ -9,6 +8,7 @@ from concurrent.futures import CancelledError
 from typing import Any, Final, TypeVar
 
 from oauthbroker import BrokerError, Code
+from oauthbroker.flowtools.risk.audit_types import EffectSent
 from oauthbroker.flowtools.running.checks import who
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.specification.failures import Actor
@@ -18,118 +18,6 @@ from oauthbroker.plugins import PluginAudit, PluginAuditEntry
 PROGRAMS: Final = ("key:", "service:")  # ids of API keys and services, not of persons
 _SECONDS: Final = 30.0  # the longest wait for the event loop
 T = TypeVar("T")
-
-
-class FlowCalled(PluginAuditEntry, plugin="flowtools"):
-    """A call is about to become this run, or to go on with it. `caller` is an API key or a service, `actor` a person,
-    `subject` the user for whom it is."""
-
-    tool: str
-    version: int
-    run: str
-    caller: str | None
-    actor: str | None
-    subject: str | None
-
-
-class FlowCallRefused(PluginAuditEntry, plugin="flowtools"):
-    """A call was refused before it became a run; `code` says why. The others are as in `FlowCalled`."""
-
-    tool: str
-    version: int
-    code: str
-    caller: str | None
-    actor: str | None
-    subject: str | None
-
-
-class EffectSent(PluginAuditEntry, plugin="flowtools"):
-    """A node is about to send its effect: a request with the tokens of an app, a charge or a refund, a message."""
-
-    tool: str
-    version: int
-    run: str
-    node: str
-    kind: str
-    operation: str | None
-    app: str | None
-    provider: str | None
-    attempt: int
-
-
-class RunStopped(PluginAuditEntry, plugin="flowtools"):
-    """A run is about to be `waiting` or `escalated`, or to end as `succeeded`, `failed` or `unknown`. Of two ends, the
-    process of the first one has died before the database kept it."""
-
-    tool: str
-    version: int
-    run: str
-    state: str
-    code: str | None
-
-
-class RunDecided(PluginAuditEntry, plugin="flowtools"):
-    """A run is about to be `approved`, `declined`, `cancelled` or `retried`. `actor` is the account of the person, `by`
-    the name that they give; both are None for an erasure, which cancels."""
-
-    tool: str
-    version: int
-    run: str
-    decision: str
-    actor: str | None
-    by: str | None
-
-
-class FindingAcknowledged(PluginAuditEntry, plugin="flowtools"):
-    """A person is about to accept the finding `RULE:NODE` of this specification. `actor`, `by`: as in `RunDecided`."""
-
-    tool: str
-    version: int
-    digest: str
-    finding: str
-    actor: str
-    by: str
-
-
-class VersionDeployed(PluginAuditEntry, plugin="flowtools"):
-    """A version is about to be deployed; a tool's first one serves. `actor`, `by`: as in `RunDecided`."""
-
-    tool: str
-    version: int
-    digest: str
-    actor: str
-    by: str
-
-
-class VersionActivated(PluginAuditEntry, plugin="flowtools"):
-    """A version is about to serve in place of another one. `actor` and `by` are as in `RunDecided`."""
-
-    tool: str
-    version: int
-    actor: str
-    by: str
-
-
-class VersionWithdrawn(PluginAuditEntry, plugin="flowtools"):
-    """A version is about to take no new call. `actor` and `by` are as in `RunDecided`."""
-
-    tool: str
-    version: int
-    actor: str
-    by: str
-
-
-TYPES = (
-    FlowCalled,
-    FlowCallRefused,
-    EffectSent,
-    RunStopped,
-    RunDecided,
-    FindingAcknowledged,
-    VersionDeployed,
-    VersionActivated,
-    VersionWithdrawn,
-)
 
 
 def of_run(run: RunRecord) -> dict[str, Any]:

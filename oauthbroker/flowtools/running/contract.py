@@ -12,8 +12,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker.flowtools.entities.database import Database, plan
 from oauthbroker.flowtools.entities.definition import Entity, entities_by_name
+from oauthbroker.flowtools.risk.audit_types import FlowCalled, FlowCallRefused, RunStopped
 from oauthbroker.flowtools.running import approvals, checks, journal
-from oauthbroker.flowtools.running.auditing import FlowCalled, FlowCallRefused, RunStopped, of_caller, of_run
+from oauthbroker.flowtools.running.auditing import of_caller, of_run
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
 from oauthbroker.flowtools.running.journal import RUNNING, WAITING, RunRecord
 from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, FlowRuntime, Lifecycle, Tries

@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.running.auditing import PROGRAMS, RunDecided, of_run
+from oauthbroker.flowtools.risk.audit_types import RunDecided
+from oauthbroker.flowtools.running.auditing import PROGRAMS, of_run
 from oauthbroker.flowtools.running.journal import KEPT, RUN, STEP, find_run, hidden, prepare
 from oauthbroker.flowtools.running.lifecycle import Lifecycle, Tries
 from oauthbroker.plugins import PluginAudit, SubjectRecords

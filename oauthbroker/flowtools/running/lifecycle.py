@@ -18,8 +18,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.entities.database import Database, is_lost_race
 from oauthbroker.flowtools.entities.definition import Entity
+from oauthbroker.flowtools.risk.audit_types import RunStopped
 from oauthbroker.flowtools.running import journal
-from oauthbroker.flowtools.running.auditing import RunStopped, of_run
+from oauthbroker.flowtools.running.auditing import of_run
 from oauthbroker.flowtools.running.journal import RUN, STEP, LeaseLost, RunRecord
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.plugins import PluginAudit, SystemClock

@@ -217,14 +217,15 @@ def adapter_problem(port: Port, name: str) -> str:
     return "" if found == 1 else f"{why} this entry point in {GROUPS[port]}"
 
 
-def installed_adapter(port: Port, name: str, settings: Mapping[str, Any], secret: Secret | None) -> Adapter:
-    """Return the adapter of that name, made with the settings and the secret of the configuration. The entry point is a
-    callable that takes both. Raises ValueError, without a word of the package: it may hold the secret."""
+def installed_adapter(port: Port, spec: FlowAdapterSpec, secret: Secret | None) -> Adapter:
+    """Return an adapter, made with the settings and the secret of the configuration. The entry point is a callable that
+    takes both. Raises ValueError, without a word of the package: it may hold the secret."""
+    name = spec.adapter
     if problem := adapter_problem(port, name):
         raise ValueError(f"the adapter {name}: {problem}")
     (point,) = metadata.entry_points(group=GROUPS[port], name=name)
     try:
-        adapter = point.load()(settings, secret)
+        adapter = point.load()(spec.settings, secret)
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package)
         why = type(error).__name__
     else:

@@ -88,10 +88,10 @@ def _service(broker: Broker, resources: PluginResources) -> FlowService:
     if ("database",) not in resource.secrets and settings.store_url_env:
         note = "a broker whose store is in PostgreSQL needs FlowService.spec.database: its hosts share one"
         raise BrokerError(Code.CONFIG_INVALID, note=note)
-    given: dict[str, Any] = {"versions": versions_of(broker), "audit": audit_from_threads(broker.audit)}
+    audit, folder = audit_from_threads(broker.audit), resources.folder or Path()
+    given: dict[str, Any] = {"store": Path(settings.store_root), "versions": versions_of(broker, audit), "audit": audit}
     try:
-        folder, store = resources.folder or Path(), Path(settings.store_root)
-        return FlowService(resource, folder, store=store, ports=ports_of(resource, broker), **given)
+        return FlowService(resource, folder, ports=ports_of(resource, broker), **given)
     except ValueError as error:
         note = str(error)
     raise BrokerError(Code.CONFIG_INVALID, note=note)

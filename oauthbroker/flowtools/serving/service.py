@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from oauthbroker import BrokerError, Code
+from oauthbroker import Broker, BrokerError, Code
 from oauthbroker.flowtools.deployment.versions import FlowVersions, same_route, same_secret
 from oauthbroker.flowtools.entities.database import Database, apply
 from oauthbroker.flowtools.entities.definition import entities_in
@@ -23,7 +23,7 @@ from oauthbroker.flowtools.running.erasing import expire
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
-from oauthbroker.flowtools.running.ports import Adapter, Ports, with_sandbox
+from oauthbroker.flowtools.running.ports import Ports, with_sandbox
 from oauthbroker.flowtools.running.requests import BrokerRequests
 from oauthbroker.flowtools.serving.callers import actor_of
 from oauthbroker.flowtools.serving.data import database_url
@@ -31,9 +31,6 @@ from oauthbroker.flowtools.serving.kinds import FlowServiceSpec, installed_adapt
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.plugins import PluginAudit, PluginFinding, PluginResource, on_thread
-
-if TYPE_CHECKING:
-    from oauthbroker import Broker
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 THREADS: Final = 12  # of runs; the pool of connections has 15
@@ -227,19 +224,17 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."
 
 
-def ports_of(resource: PluginResource, broker: Broker) -> Ports:
-    """Return the ports of a FlowService. Call it on the broker's event loop. Raises ValueError for a bad adapter."""
-    spec: FlowServiceSpec = resource.spec
-    password = resource.secrets.get(("mailPassword",))
-    payments: dict[str, Adapter] = {
-        name: installed_adapter(
-            "payments", each.adapter, each.settings, resource.secrets.get(("payments", name, "secret"))
-        )
+def ports_of(resource: PluginResource | None, broker: Broker) -> Ports:
+    """Return the ports of a FlowService, without one those of a broker alone. Call it on the broker's event loop.
+    Raises ValueError for a bad adapter."""
+    if resource is None:
+        return Ports(requests=BrokerRequests(broker))
+    spec, secrets = resource.spec, resource.secrets
+    payments = {
+        name: installed_adapter("payments", each, secrets.get(("payments", name, "secret")))
         for name, each in spec.payments.items()
     }
-    sms = None
-    if spec.sms is not None:
-        sms = installed_adapter("sms", spec.sms.adapter, spec.sms.settings, resource.secrets.get(("sms", "secret")))
-    email = SmtpAdapter(mail_server(spec.mail, password)) if spec.mail is not None else None
+    sms = installed_adapter("sms", spec.sms, secrets.get(("sms", "secret"))) if spec.sms is not None else None
+    email = SmtpAdapter(mail_server(spec.mail, secrets.get(("mailPassword",)))) if spec.mail is not None else None
     ports = Ports(email=email, sms=sms, payments=payments, requests=BrokerRequests(broker))
     return with_sandbox(ports) if spec.sandbox else ports

@@ -355,7 +355,7 @@ async def test_deployments_that_fill_the_pool_of_threads_do_not_wait_for_a_threa
     """Two store objects on one folder are as two processes."""
     stores = [open_file_store(tmp_path) for _ in range(2)]
     try:
-        kept = [FlowVersions(state_of(store), TestClock(NOON)) for store in stores]
+        kept = [FlowVersions(state_of(store), TestClock(NOON), lambda _: None) for store in stores]
         with ThreadPoolExecutor(2) as pool:
             asyncio.get_running_loop().set_default_executor(pool)
             deploying = [asyncio.to_thread(kept[n % 2].deploy, green(n), "tool.json", by="alice") for n in range(1, 9)]
@@ -443,7 +443,7 @@ async def test_the_records_of_a_file_store_are_sealed_and_are_there_for_another_
     for act in (lambda kept: kept.deploy(raw, "tool.json", by="alice"), lambda kept: kept.deployed("tool")):
         store = open_file_store(tmp_path)
         try:
-            flow = await asyncio.to_thread(act, FlowVersions(state_of(store), TestClock(NOON)))
+            flow = await asyncio.to_thread(act, FlowVersions(state_of(store), TestClock(NOON), lambda _: None))
             assert ("alice", 1) == (flow.by, flow.tool.version)
         finally:
             await store.close()

@@ -13,18 +13,16 @@ from typing import Any
 import pytest
 
 from oauthbroker import BrokerError, Code, Turn, TurnAuth
-from oauthbroker.flowtools.running import approvals, erasing
-from oauthbroker.flowtools.running.auditing import (
-    PROGRAMS,
+from oauthbroker.flowtools.risk.audit_types import (
     TYPES,
     EffectSent,
     FlowCalled,
     FlowCallRefused,
     RunDecided,
     RunStopped,
-    audit_from_threads,
-    of_caller,
 )
+from oauthbroker.flowtools.running import approvals, erasing
+from oauthbroker.flowtools.running.auditing import PROGRAMS, audit_from_threads, of_caller
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.lifecycle import MOST_TAKES
 from oauthbroker.flowtools.running.ports import AnswerLost, NotSent

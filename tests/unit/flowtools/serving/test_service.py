@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from oauthbroker import BrokerError, Code, Secret, Turn, TurnAuth
-from oauthbroker.flowtools.running.auditing import FlowCallRefused
+from oauthbroker.flowtools.risk.audit_types import FlowCallRefused
 from oauthbroker.flowtools.running.journal import META, RUN
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.working import RunResult
