@@ -14,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from oauthbroker.core.errors import Code
 from oauthbroker.flowtools.deployment.versions import FlowVersions, versions_of
+from oauthbroker.flowtools.running.auditing import audit_from_threads
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import approvals, journal
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
@@ -67,9 +68,8 @@ async def office(identity_provider: IdentityProvider, test_clock: TestClock, tmp
     ids = await furnish(tmp_path, store)
     more: dict[str, Any] = {"clock": test_clock, "store": store, "plugins": {"flowtools": resources_of(tmp_path)}}
     async with running(identity_provider, [user_app(identity_provider)], **more) as harness:
-        yield Office(
-            harness, await operator_browser(harness), tmp_path, versions_of(harness.broker, harness.broker.audit), ids
-        )
+        versions = versions_of(harness.broker, audit_from_threads(harness.broker.audit))
+        yield Office(harness, await operator_browser(harness), tmp_path, versions, ids)
 
 
 async def test_all_other_browsers_are_sent_to_the_login(office: Office) -> None:

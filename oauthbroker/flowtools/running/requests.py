@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import httpx2
 
 from oauthbroker import (
     AuthorizationRequired,
     AuthorizationRequiredError,
+    Broker,
     BrokerError,
     Code,
     Failed,
@@ -24,9 +25,6 @@ from oauthbroker.flowtools.running.auditing import on_loop
 from oauthbroker.flowtools.running.ports import Effect
 from oauthbroker.flowtools.specification.failures import json_fault
 from oauthbroker.plugins import decode_json
-
-if TYPE_CHECKING:
-    from oauthbroker import Broker
 
 MOST_BYTES: Final = 1024 * 1024  # of an answer: the journal keeps it
 MOST_VALUES: Final = 100_000  # of an answer: one with more stays a text

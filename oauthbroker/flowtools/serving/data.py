@@ -6,13 +6,10 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from oauthbroker import BrokerError, Code
+from oauthbroker import Broker, BrokerError, Code
 from oauthbroker.plugins import PluginAudit, PluginResource, PluginResources, SubjectRecords
-
-if TYPE_CHECKING:
-    from oauthbroker import Broker
 
 _SQLITE: Final = "sqlite:///"
 PLUGIN: Final = "flowtools"

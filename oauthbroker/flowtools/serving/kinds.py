@@ -32,7 +32,6 @@ _SLOT: Final = re.compile(r"\{([^{}]+)\}")
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 OWN_IDS: Final = ("key:{name}", "service:{name}")  # of callers with API keys, and of services
 GROUPS: Final = {"payments": "oauthbroker.flow_payments", "sms": "oauthbroker.flow_sms"}
-Port = Literal["payments", "sms"]
 
 
 class IssuerSpec(Strict):
@@ -143,13 +142,10 @@ def _check(service: WrittenResource, resources: WrittenResources) -> None:
 
 def _check_adapters(service: WrittenResource) -> None:
     payments = service.spec.payments if service.whole("payments") else {}
-    named: list[tuple[Port, tuple[str, ...], FlowAdapterSpec]] = [
-        ("payments", ("payments", name), each) for name, each in payments.items()
-    ]
-    if service.whole("sms") and service.spec.sms is not None:
-        named.append(("sms", ("sms",), service.spec.sms))
-    for port, place, each in named:
-        if problem := adapter_problem(port, each.adapter):
+    named: dict[tuple[str, ...], FlowAdapterSpec] = {("payments", name): each for name, each in payments.items()}
+    named |= {("sms",): service.spec.sms} if service.whole("sms") and service.spec.sms is not None else {}
+    for place, each in named.items():
+        if problem := adapter_problem(place[0], each.adapter):
             service.refuse((*place, "adapter"), problem, "install one package that has it, or correct the name")
 
 
@@ -171,9 +167,8 @@ def _check_entities(service: WrittenResource, folder: Path) -> None:
         except FlowRefused as refused:
             service.refuse(("entities", at), f"entities that cannot be used: {refused.problems[0]}", "correct them")
         except ImportError:
-            service.refuse(
-                ("entities",), "entities need the extra `flowtools`", 'run `pip install "oauthbroker[flowtools]"`'
-            )
+            hint = 'run `pip install "oauthbroker[flowtools]"`'
+            service.refuse(("entities",), "entities need the extra `flowtools`", hint)
         except (OSError, ValueError) as error:
             service.refuse(("entities", at), str(error) or "no readable files", "name a file or folder of entities")
 
@@ -210,14 +205,14 @@ def _is_url(text: str) -> bool:
 KINDS = (ResourceKind(kind="FlowService", model=FlowServiceSpec, check=_check),)
 
 
-def adapter_problem(port: Port, name: str) -> str:
+def adapter_problem(port: str, name: str) -> str:
     """Return why the entry point of an adapter cannot be taken; empty if it can. No code of a package runs."""
     found = len(metadata.entry_points(group=GROUPS[port], name=name))
     why = "several installed packages have" if found else "no installed package has"
     return "" if found == 1 else f"{why} this entry point in {GROUPS[port]}"
 
 
-def installed_adapter(port: Port, spec: FlowAdapterSpec, secret: Secret | None) -> Adapter:
+def installed_adapter(port: str, spec: FlowAdapterSpec, secret: Secret | None) -> Adapter:
     """Return an adapter, made with the settings and the secret of the configuration. The entry point is a callable that
     takes both. Raises ValueError, without a word of the package: it may hold the secret."""
     name = spec.adapter

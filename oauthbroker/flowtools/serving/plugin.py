@@ -8,13 +8,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from oauthbroker import BrokerError, Code
+from oauthbroker import Broker, BrokerError, Code
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.running.resuming import doing, resuming
-from oauthbroker.plugins import Background, PluginFinding, PluginResources, PublicWeb, RunningPlugin
+from oauthbroker.plugins import Background, PluginFinding, PluginResources, PublicWeb, RunningPlugin, SystemClock
 
 if TYPE_CHECKING:
-    from oauthbroker import Broker
     from oauthbroker.flowtools.serving.service import FlowService
 
 LOOK_SECONDS: Final = 2.0
@@ -41,7 +40,7 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
         webhooks, schedules, events = Webhooks(service, broker), Schedules(service), QueueEvents(service, broker)
         stack.push_async_callback(events.close)
         await service.look()
-        calls = HttpCalls(service, FlowCallers(service.spec, broker, web))
+        calls = HttpCalls(service, FlowCallers(service.spec, broker, web, clock=SystemClock()))
         following = _Following(broker, service, resources)
         await stack.enter_async_context(doing(_go_on(broker, service)))
         yield RunningPlugin(

@@ -11,7 +11,8 @@ import logging
 from collections import Counter
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
@@ -19,7 +20,7 @@ from cronsim import CronSim
 from sqlalchemy import Column, Connection, Double, Table, Text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from oauthbroker import BrokerError
+from oauthbroker import Broker, BrokerError
 from oauthbroker.flowtools.entities.database import Database, is_lost_race, iso
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
@@ -30,9 +31,6 @@ from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.spec import FlowTool
 from oauthbroker.flowtools.specification.triggers import Trigger
 from oauthbroker.plugins import PluginFinding
-
-if TYPE_CHECKING:
-    from oauthbroker import Broker
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 SCHEDULE_SECONDS: Final = 5.0  # between two looks
@@ -61,19 +59,17 @@ class Schedules:
 
     async def look(self) -> None:
         """Start the runs that are due. A tool that fails keeps no other one back."""
-        for flow in list(self._service.serving.values()):
-            if flow.tool.trigger.type == "cron" and not flow.withdrawn:
-                await self._start(flow)
-
-    async def _start(self, flow: ReadyFlow) -> None:
-        service = self._service
-        try:
-            run = await service.work(lambda: fire(service.database, service.runs, flow, service.service_actor(flow)))
-        except BrokerError as error:
-            _LOG.error("no look at the schedule of %s: %s", flow.tool.name, error.code.value)
-            return
-        if run is not None:
-            service.spawn(flow, run)
+        service, flows = self._service, list(self._service.serving.values())
+        for flow in (each for each in flows if each.tool.trigger.type == "cron" and not each.withdrawn):
+            try:
+                run = await service.work(
+                    partial(fire, service.database, service.runs, flow, service.service_actor(flow))
+                )
+            except BrokerError as error:
+                _LOG.error("no look at the schedule of %s: %s", flow.tool.name, error.code.value)
+                continue
+            if run is not None:
+                service.spawn(flow, run)
 
 
 def fire(database: Database, runs: FlowRuns, flow: ReadyFlow, actor: Any) -> RunRecord | None:

@@ -7,11 +7,12 @@ import hmac
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from oauthbroker import BrokerError, Code
+from oauthbroker import Broker, BrokerError, Code
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.working import refusal
 from oauthbroker.flowtools.serving.data import secrets_of
@@ -19,11 +20,6 @@ from oauthbroker.flowtools.serving.http_calls import ToolPath, answer
 from oauthbroker.flowtools.serving.service import FlowService, event_key, finding
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.plugins import PluginCall, PluginFinding, PluginRoute, SystemClock, decode_json
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from oauthbroker import Broker
 
 PATH: Final = "/v1/flowtools/webhooks/{name}"
 _STANDARD: Final = "whsec_"
