@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import suppress
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 from oauthbroker.flowtools.specification.spec import EXTERNAL, FlowTool, Node, has_effect
 
@@ -222,22 +222,13 @@ def order(graph: Graph) -> list[str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Ways(Generic[Place]):
-    """The places that were reached, and a shortest way to each of them."""
-
-    came: Mapping[Place, Place | None]
-
-    def __contains__(self, place: Place) -> bool:
-        return place in self.came
-
-    def __iter__(self) -> Iterator[Place]:
-        return iter(self.came)
+class Ways(dict[Place, Place | None]):
+    """The places that were reached, each with the one before it on a shortest way to it."""
 
     def to(self, place: Place) -> tuple[Place, ...]:
         """Return the way, both ends included."""
         way = [place]
-        while (above := self.came[way[-1]]) is not None:
+        while (above := self[way[-1]]) is not None:
             way.append(above)
         return tuple(reversed(way))
 
@@ -249,7 +240,7 @@ def paths(starts: Iterable[str], neighbours: Mapping[str, Sequence[str]]) -> Way
 
 def search(starts: Iterable[Place], onward: Callable[[Place], Iterable[Place]]) -> Ways[Place]:
     """Return the places that any of `starts` reaches, itself included, in time linear in places and steps."""
-    came: dict[Place, Place | None] = dict.fromkeys(starts)
+    came = Ways[Place](dict.fromkeys(starts))
     waiting = deque(came)
     while waiting:
         here = waiting.popleft()
@@ -257,4 +248,4 @@ def search(starts: Iterable[Place], onward: Callable[[Place], Iterable[Place]]) 
             if following not in came:
                 came[following] = here
                 waiting.append(following)
-    return Ways(came)
+    return came

@@ -16,7 +16,7 @@ from oauthbroker.flowtools.risk.audit_types import FlowCalled, FlowCallRefused, 
 from oauthbroker.flowtools.running import approvals, checks, journal
 from oauthbroker.flowtools.running.auditing import of_caller, of_run
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
-from oauthbroker.flowtools.running.journal import RUNNING, WAITING, RunRecord
+from oauthbroker.flowtools.running.journal import RUN, RUNNING, WAITING, RunRecord
 from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, FlowRuntime, Lifecycle, Tries
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.working import RunResult, Worker, is_of, refusal, result_of
@@ -199,7 +199,7 @@ class FlowRuns(Worker):
                     return waiting
         if call.event is not None and (taken := journal.run_of_event(connection, name, call.event)):
             return taken
-        first = journal.run_of_key(connection, name, keys)
+        first = journal.find_run(connection, RUN.c.key.in_(keys), tool=name, freed=0) if keys else None
         if first is not None:
             if first.input is None:
                 raise FlowFailed("answerGone", "the call was made before, and its answer is no longer kept")

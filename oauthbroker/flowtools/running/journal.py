@@ -190,11 +190,6 @@ def keys_of(connection: Connection, key: str | None) -> tuple[str, ...]:
     return () if key is None else (key, hidden(connection, key))
 
 
-def run_of_key(connection: Connection, tool: str, keys: Collection[str]) -> RunRecord | None:
-    """Return the run that has a key of a tool; None if the key is free."""
-    return find_run(connection, RUN.c.key.in_(keys), tool=tool, freed=0) if keys else None
-
-
 def hidden(connection: Connection, text: str) -> str:
     """Return the keyed hash in place of a key or a caller that is erased. The database has the secret."""
     secret = connection.execute(sa.select(SECRET.c.value)).scalar()

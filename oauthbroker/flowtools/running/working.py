@@ -68,8 +68,6 @@ def result_of(run: RunRecord) -> RunResult:
 
 
 class Worker:
-    """Works on the runs of one database."""
-
     def __init__(self, runtime: FlowRuntime) -> None:
         self._runtime = runtime
 

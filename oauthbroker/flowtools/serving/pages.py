@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +15,6 @@ from typing import Any, Final, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.deployment.versions import DeployedFlow
 from oauthbroker.flowtools.risk.drawing import draw
 from oauthbroker.flowtools.risk.records import finding_key
 from oauthbroker.flowtools.risk.rules import graph_of, order
@@ -133,14 +132,12 @@ class FlowPages:
         if flow is not None:
             more["serves"] = self._versions.serving(name) == flow.tool.version
             more["drawing"] = draw(flow.tool, flow.assessment.findings)
-            more["findings"] = list(self._findings(flow))
+            records = self._versions.acknowledgements.of(flow.tool)
+            more["findings"] = [  # with the record of the person who acknowledged it
+                (found, next((each for each in records if finding_key(found) in each["findings"]), None))
+                for found in flow.assessment.findings
+            ]
         return _view("version", title, page_request, name=name, number=number, **more)
-
-    def _findings(self, flow: DeployedFlow) -> Iterator[tuple[Any, Any]]:
-        """Yield each finding with the record of the person who acknowledged it, or None."""
-        records = self._versions.acknowledgements.of(flow.tool)
-        for found in flow.assessment.findings:
-            yield found, next((each for each in records if finding_key(found) in each["findings"]), None)
 
     def _tool(self, name: str, number: int) -> FlowTool | None:
         """Return the specification of a version; None if it cannot run here any more."""
@@ -172,5 +169,4 @@ def _view(template: str, title: str, page_request: PluginPageRequest, **values: 
 
 
 def _moment(at: float | str) -> datetime:
-    """Return a time of the database, or of a record."""
     return datetime.fromtimestamp(at, UTC) if isinstance(at, float) else datetime.fromisoformat(at)

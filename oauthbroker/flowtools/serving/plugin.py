@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -41,7 +41,6 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
         stack.push_async_callback(events.close)
         await service.look()
         calls = HttpCalls(service, FlowCallers(service.spec, broker, web, clock=SystemClock()))
-        following = _Following(broker, service, resources)
         await stack.enter_async_context(doing(_go_on(broker, service)))
         yield RunningPlugin(
             routes=[*calls.routes(), *webhooks.routes()],
@@ -52,30 +51,24 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
                 Background(name="schedules", seconds=SCHEDULE_SECONDS, work=schedules.look),
                 Background(name="webhooks", seconds=LOOK_SECONDS, work=webhooks.look),
             ],
-            findings=lambda: [*following.findings(), *webhooks.problems, *events.problems],
-            on_reload=following.follow,
+            findings=lambda: [
+                *service.problems,
+                *_reloaded(broker, resources),
+                *webhooks.problems,
+                *events.problems,
+            ],
             pages=FlowPages(service).declared(),
         )
 
 
-class _Following:
-    """Says when a reloaded configuration has changed the service, which is opened once, or forwards its events."""
-
-    def __init__(self, broker: Broker, service: FlowService, resources: PluginResources) -> None:
-        self._broker, self._service, self._opened, self._now = broker, service, resources, resources
-
-    async def follow(self, resources: PluginResources) -> None:
-        self._now = resources
-
-    def findings(self) -> Sequence[PluginFinding]:
-        found = [*self._service.problems]
-        if self._now != self._opened:
-            text = "The FlowService has changed since the start, and the old one still serves."
-            found.append(PluginFinding(code="restartNeeded", text=text, hint="Restart the broker."))
-        if self._broker.bundle.forwards(AGENT):
-            text = f"The events of {AGENT} are forwarded, and runs that wait for a user may not go on."
-            found.append(PluginFinding(code="agentForwarded", text=text, hint=f"Take {AGENT} out of the Forwarder."))
-        return found
+def _reloaded(broker: Broker, opened: PluginResources) -> Iterator[PluginFinding]:
+    """Tell that a reloaded configuration has changed the service, which is opened once, or forwards its events."""
+    if broker.bundle.plugins.get("flowtools") != opened:
+        text = "The FlowService has changed since the start, and the old one still serves."
+        yield PluginFinding(code="restartNeeded", text=text, hint="Restart the broker.")
+    if broker.bundle.forwards(AGENT):
+        text = f"The events of {AGENT} are forwarded, and runs that wait for a user may not go on."
+        yield PluginFinding(code="agentForwarded", text=text, hint=f"Take {AGENT} out of the Forwarder.")
 
 
 def _service(broker: Broker, resources: PluginResources) -> FlowService:

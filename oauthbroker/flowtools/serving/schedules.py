@@ -52,8 +52,6 @@ class _NotDueAnymore(Exception):
 
 
 class Schedules:
-    """Starts the runs of cron triggers."""
-
     def __init__(self, service: FlowService) -> None:
         self._service = service
 

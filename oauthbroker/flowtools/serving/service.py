@@ -211,7 +211,6 @@ class FlowService:
 
 
 def event_key(trigger: str, event: str) -> str:
-    """Return the name by which an event is known in the database."""
     return f"{trigger}:{hashlib.sha256(event.encode()).hexdigest()}"
 
 

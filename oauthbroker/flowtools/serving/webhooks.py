@@ -27,8 +27,6 @@ _NUMBER: Final = re.compile(r"[0-9]{1,12}")
 
 
 class Webhooks:
-    """The route of webhook triggers."""
-
     def __init__(self, service: FlowService, broker: Broker) -> None:
         self._service, self._broker = service, broker
         self.problems: tuple[PluginFinding, ...] = ()

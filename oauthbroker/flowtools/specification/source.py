@@ -77,7 +77,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def refusal_at(file: str, what: str, hint: str) -> FlowRefused:
-    """Return the refusal of a file as a whole."""
     return FlowRefused([ConfigProblem.at(SourcePlace(file, 1, 1), "", what, hint)])
 
 
