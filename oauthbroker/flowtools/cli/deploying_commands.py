@@ -32,7 +32,7 @@ from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.risk.records import Entry, finding_key
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.specification.policies import Policy, input_policies
-from oauthbroker.flowtools.specification.source import FlowRefused, read_input
+from oauthbroker.flowtools.specification.source import FlowRefused, read_input, refuse
 from oauthbroker.flowtools.specification.spec import load_tool
 from oauthbroker.plugins import ConfigProblem, harmless_text
 
@@ -224,8 +224,7 @@ def refusals_printed() -> Iterator[None]:
 
 def _policies(paths: list[Path]) -> list[Policy]:
     own, problems = input_policies(paths)
-    if problems:
-        raise FlowRefused(problems)
+    refuse(problems)
     return own
 
 

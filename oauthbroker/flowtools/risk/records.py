@@ -15,7 +15,7 @@ from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.risk.assessment import RiskAssessment
 from oauthbroker.flowtools.risk.audit_types import FindingAcknowledged
 from oauthbroker.flowtools.risk.rules import RED, YELLOW, FlowFinding
-from oauthbroker.flowtools.specification.source import FlowRefused, refusal_at
+from oauthbroker.flowtools.specification.source import refusal_at, refuse
 from oauthbroker.flowtools.specification.spec import FlowTool
 from oauthbroker.plugins import Clock, ConfigProblem, PluginAudit, PluginState
 
@@ -157,18 +157,15 @@ class Acknowledgements:
 
     def refuse_missing(self, tool: FlowTool, assessment: RiskAssessment) -> None:
         """Refuse a tool with a yellow finding that is not acknowledged. Raises FlowRefused, which names each one."""
-        problems = [
+        refuse(
             _problem(tool, each, "not acknowledged", f"{each.hint}; or run `oauthbroker flow acknowledge`")
             for each in self.missing(tool, assessment)
-        ]
-        if problems:
-            raise FlowRefused(problems)
+        )
 
 
 def refuse_undeployable(tool: FlowTool, assessment: RiskAssessment) -> None:
     """Refuse a tool with problems or red findings. Nothing allows one. Raises FlowRefused."""
-    if problems := undeployable(tool, assessment):
-        raise FlowRefused(problems)
+    refuse(undeployable(tool, assessment))
 
 
 def undeployable(tool: FlowTool, assessment: RiskAssessment) -> list[ConfigProblem]:

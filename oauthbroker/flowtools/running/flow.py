@@ -14,7 +14,7 @@ from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Expression
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy, check_condition, policies_by_name
-from oauthbroker.flowtools.specification.source import FlowRefused, Keys
+from oauthbroker.flowtools.specification.source import Keys, refuse
 from oauthbroker.flowtools.specification.spec import Edge, FlowTool, Node, has_effect, policy_names, sample_url
 from oauthbroker.plugins import ConfigProblem, harmless_text, json_schema_validator
 
@@ -66,8 +66,7 @@ def ready(
         problems += [
             tool.source.problem(("flow", "edges", at, "dataMapping"), *each) for each in _mapped(tool, edge, entities)
         ]
-    if problems:
-        raise FlowRefused(problems)
+    refuse(problems)
     named = {name for _, name in policy_names(tool)}
     return ReadyFlow(
         tool=tool,

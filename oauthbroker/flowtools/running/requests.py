@@ -69,20 +69,16 @@ class BrokerRequests:
 
     async def _send(self, effect: Effect, lost: type[Exception]) -> Any:
         fields, body = effect.fields, bytearray()
-        headers = {} if lost is ports.NotSent else {"Idempotency-Key": effect.key}
+        given: dict[str, Any] = {"params": fields["query"] or None, "json": fields["body"], "timeout": effect.seconds}
+        given["headers"] = {} if lost is ports.NotSent else {"Idempotency-Key": effect.key}
         client = self._broker.oauth(_turn(effect)).client(fields["app"])
-        content: dict[str, Any] = {"params": fields["query"] or None, "json": fields["body"], "headers": headers}
-        request = client.build_request(effect.operation, fields["url"], **content, timeout=effect.seconds)
+        sending = client.stream(effect.operation, fields["url"], **given)
         try:
-            async with asyncio.timeout(effect.seconds), client:
-                answer = await client.send(request, stream=True)
-                try:
-                    async for piece in answer.aiter_bytes():
-                        body += piece
-                        if len(body) > MOST_BYTES:
-                            raise lost(f"an answer of more than {MOST_BYTES} bytes")
-                finally:
-                    await answer.aclose()
+            async with asyncio.timeout(effect.seconds), client, sending as answer:
+                async for piece in answer.aiter_bytes():
+                    body += piece
+                    if len(body) > MOST_BYTES:
+                        raise lost(f"an answer of more than {MOST_BYTES} bytes")
         except AuthorizationRequiredError as error:
             raise ports.ConsentNeeded(error.result) from None
         except RequestRefusedError as error:

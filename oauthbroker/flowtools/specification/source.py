@@ -70,6 +70,12 @@ class FlowSource:
         return ConfigProblem.at(self.document.value_at(path), harmless_text(shown), what, hint)
 
 
+def refuse(problems: Iterable[ConfigProblem]) -> None:
+    """Raise FlowRefused if there are problems."""
+    if found := list(problems):
+        raise FlowRefused(found)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return what to do about a name that is not known; empty if none that is known looks like it."""
     close = difflib.get_close_matches(name, list(known), 1)

@@ -17,6 +17,7 @@ from oauthbroker.flowtools.specification.source import (
     Keys,
     nearest,
     read_source,
+    refuse,
     shape_problems,
     slow_references,
 )
@@ -101,8 +102,7 @@ def load_tool(raw: bytes, file: str) -> FlowTool:
     for node in nodes:
         problems += [source.problem((*node.path, *path), *rest) for path, *rest in _node_problems(node)]
     problems += [source.problem(*each) for each in _graph_problems(nodes, data.get("flow"))]
-    if problems:
-        raise FlowRefused(problems)
+    refuse(problems)
     auth = data.get("auth", {})
     return FlowTool(
         **{to_snake(name): data[name] for name in _COPIED if name in data},
