@@ -61,7 +61,7 @@ def resources_of(folder: Path) -> PluginResources:
 @asynccontextmanager
 async def flow_service(folder: Path, versions: FlowVersions) -> AsyncIterator[FlowService]:
     resources = resources_of(folder)
-    given: dict[str, Any] = {"store": folder / "store", "ports": Ports(), "versions": versions, "audit": Entries()}
+    given: dict[str, Any] = {"store": folder / "store", "ports": Ports(), "versions": versions}
     service = FlowService(resources.resources[0], folder, **given)
     try:
         await service.look()

@@ -16,7 +16,7 @@ from oauthbroker.flowtools.entities.definition import Entity, entities_in
 from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
 from oauthbroker.flowtools.running.ports import Ports, with_sandbox
 from oauthbroker.flowtools.serving.data import urls_of
-from oauthbroker.plugins import PluginAudit, PluginResources, on_thread
+from oauthbroker.plugins import PluginResources, on_thread
 
 if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.database import Database as Opened
@@ -43,10 +43,9 @@ MailPassword = Annotated[str, typer.Option(envvar="OAUTHBROKER_FLOWS_MAIL_PASSWO
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a command works: the versions, the audit log and the database of the configured broker."""
+    """Where a command works: the versions and the database of the configured broker."""
 
     versions: FlowVersions
-    audit: PluginAudit
     database: str
 
 
@@ -91,8 +90,8 @@ def at_broker(config: Path, work: Callable[[Place], T], database: str = "") -> T
 def _place(broker: Broker, database: str) -> Place:
     from oauthbroker.flowtools.running.auditing import audit_from_threads
 
-    url, audit = database or next(iter(urls_of(broker.bundle)), _SQLITE), audit_from_threads(broker.audit)
-    return Place(versions_of(broker, audit), audit, url)
+    url = database or next(iter(urls_of(broker.bundle)), _SQLITE)
+    return Place(versions_of(broker, audit_from_threads(broker.audit)), url)
 
 
 def database_url(url: str, config: Path) -> str:

@@ -77,7 +77,7 @@ def run(  # noqa: PLR0913  (options)
             there = opened(here.database, absent="made" if apply else "refused")
             if apply:
                 apply_changes(there, found)
-            runs = FlowRuns(there, found, ports, audit=here.audit)
+            runs = FlowRuns(there, found, ports, audit=here.versions.audit)
             flow = runs.ready(deployed.tool, deployed.policies)
             flow = replace(flow, withdrawn=deployed.withdrawn is not None)
             return runs.resume(flow, resume) if resume else runs.call(flow, data, actor)
@@ -170,8 +170,12 @@ def _decide(decision: _Decision, run_id: str, *, by: str, database: str, config:
 
     decide = getattr(approvals, decision)
     more |= {"by": person(by or account()), "account": account()}
+
+    def decided(here: Place) -> Any:
+        return decide(opened(here.database), run_id, audit=here.versions.audit, **more)
+
     with refusals_printed():
-        return at_broker(config, lambda here: decide(opened(here.database), run_id, audit=here.audit, **more), database)
+        return at_broker(config, decided, database)
 
 
 def plan(

@@ -43,7 +43,7 @@ class FlowVersions:
     """
 
     def __init__(self, state: PluginState, clock: Clock, audit: PluginAudit) -> None:
-        self._records, self._clock, self._audit = records.FlowRecords(state), clock, audit
+        self._records, self._clock, self.audit = records.FlowRecords(state), clock, audit
         self.acknowledgements = records.Acknowledgements(self._records, clock, audit)
 
     def deploy(
@@ -70,14 +70,14 @@ class FlowVersions:
             there = self._records.of_version(tool.name, records.VERSIONS, tool.version)
             if not there:
                 self.acknowledgements.refuse_missing(tool, assessment)
-                self._audit(audited)
+                self.audit(audited)
                 entry = {"digest": tool.source.digest, "text": self._records.keep(text)}
                 self._add(tool.name, records.VERSIONS, tool.version, by, **entry)
             # the first entry counts, also if a command whose lease was lost has written meanwhile
             self._refuse_other(tool, text["policies"])
             if is_first:
                 if there:  # a command was killed between the two records
-                    self._audit(audited)
+                    self.audit(audited)
                 self._add(tool.name, records.ACTIVATIONS, tool.version, by)
 
         self._records.alone(write)
@@ -94,7 +94,7 @@ class FlowVersions:
                 raise BrokerError(Code.REQUEST_INVALID, note=note)
             if self.serving(name) != version:
                 self._refuse_clash(flow.tool)
-                self._audit(VersionActivated(tool=name, version=version, actor=account or by, by=by))
+                self.audit(VersionActivated(tool=name, version=version, actor=account or by, by=by))
                 self._add(name, records.ACTIVATIONS, version, by)
             return flow
 
@@ -118,7 +118,7 @@ class FlowVersions:
             if not serving and self.serving(name) == version:
                 note = f"{name}@{version} serves; activate another version, or write --serving to let none serve"
                 raise BrokerError(Code.REQUEST_INVALID, note=note)
-            self._audit(VersionWithdrawn(tool=name, version=version, actor=account or by, by=by))
+            self.audit(VersionWithdrawn(tool=name, version=version, actor=account or by, by=by))
             self._add(name, records.WITHDRAWALS, version, by, why=why)
 
         self._records.alone(write)

@@ -49,10 +49,11 @@ class Lifecycle:
         with database.transaction() as connection:
             yield cls(connection, database.now(connection), audit)
 
-    def change(self, run: RunRecord, *, cancellable: bool = False, **values: Any) -> RunRecord:
-        """Change a run that this process has taken. Raises LeaseLost if another one has taken it since, or it has
-        ended; and, if it is `cancellable` here, FlowFailed if a person has cancelled it."""
-        mine = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_not(None))
+    def change(self, run: RunRecord, *, cancellable: bool = False, has_ended: bool = False, **values: Any) -> RunRecord:
+        """Change a run that this process has taken, or one that `has_ended`. Raises LeaseLost if another process has
+        taken it since, or it has ended; and, if it is `cancellable` here, FlowFailed if a person has cancelled it."""
+        time = RUN.c.due.is_(None) if has_ended else RUN.c.due.is_not(None)
+        mine = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, time)
         if cancellable:
             mine = mine.where(RUN.c.cancel.is_(None))
         kept = journal.stored(values)
@@ -175,18 +176,9 @@ class Lifecycle:
         self.connection.execute(sa.update(STEP).where(mine, STEP.c.state.in_(kept)).values(state=journal.DONE))
         notes = run.notes[: len(run.notes) - run.failure.get("asks", 0)]
         anew: dict[str, Any] = dict.fromkeys(("code", "message", "failure", "cancel", "ended"))
-        anew |= {
-            "state": journal.RUNNING,
-            "due": self.now,
-            "takes": 0,
-            "taken": run.taken + 1,
-            "generation": generation,
-        }
-        anew |= journal.stored({"freed": 0, "origin": journal.BY_PERSON, "notes": notes})
-        same = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_(None))
-        if self.connection.execute(same.values(**anew)).rowcount != 1:
-            raise LeaseLost(run.id)
-        return run.changed(anew)
+        anew |= {"state": journal.RUNNING, "due": self.now, "takes": 0, "taken": run.taken + 1, "freed": 0}
+        anew |= {"generation": generation, "origin": journal.BY_PERSON, "notes": notes}
+        return self.change(run, has_ended=True, **anew)
 
     def steps(self, run: RunRecord) -> list[Any]:
         """Return the committed steps without their values, which may be unreadable."""

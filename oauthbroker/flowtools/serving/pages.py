@@ -7,7 +7,6 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -36,18 +35,6 @@ _LOOKS: Final = {
 }
 _TEN_SECONDS: Final = 10
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolLine:
-    """A tool of the list. `flow` is the version that serves, unless it cannot run here; then `failure` says why."""
-
-    name: str
-    serves: int | None
-    others: list[int]
-    withdrawn: frozenset[int]
-    flow: Any
-    failure: str
 
 
 class FlowPages:
@@ -104,7 +91,9 @@ class FlowPages:
         more: dict[str, Any] = {"tool": tool, "steps": steps, "decisions": detail.decisions, "advice": advice}
         return _view("run", page_request.words.run_title.format(tool=line.tool), page_request, run=line, **more)
 
-    def _tool_line(self, name: str) -> ToolLine:
+    def _tool_line(self, name: str) -> dict[str, Any]:
+        """Return a tool of the list. `flow` is the version that serves, unless it cannot run here; then `failure` says
+        why."""
         flow, found = self._service.serving.get(name), self._service.problems
         failure = "" if flow else next((each.text for each in found if each.text.startswith(f"{name}: ")), "")
         serves, numbers, withdrawn = None, list[int](), frozenset[int]()
@@ -112,7 +101,8 @@ class FlowPages:
             serves, numbers = self._versions.serving(name), self._versions.numbers(name)
             withdrawn = frozenset(each for each in numbers if self._versions.withdrawn(name, each))
         others = [each for each in reversed(numbers) if each != serves]
-        return ToolLine(name=name, serves=serves, others=others, withdrawn=withdrawn, flow=flow, failure=failure)
+        about = {"name": name, "serves": serves, "others": others, "withdrawn": withdrawn}
+        return {**about, "flow": flow, "failure": failure}
 
     def _version(self, page_request: PluginPageRequest, name: str, number: str) -> PluginView:
         problems, flow = list[str](), None

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from oauthbroker import Broker, BrokerError, Code
 from oauthbroker.flowtools.running.ports import AGENT
@@ -80,10 +80,10 @@ def _service(broker: Broker, resources: PluginResources) -> FlowService:
     if ("database",) not in resource.secrets and settings.store_url_env:
         note = "a broker whose store is in PostgreSQL needs FlowService.spec.database: its hosts share one"
         raise BrokerError(Code.CONFIG_INVALID, note=note)
-    audit, folder = audit_from_threads(broker.audit), resources.folder or Path()
-    given: dict[str, Any] = {"store": Path(settings.store_root), "versions": versions_of(broker, audit), "audit": audit}
+    versions, store = versions_of(broker, audit_from_threads(broker.audit)), Path(settings.store_root)
     try:
-        return FlowService(resource, folder, ports=ports_of(resource, broker), **given)
+        folder, ports = resources.folder or Path(), ports_of(resource, broker)
+        return FlowService(resource, folder, store=store, ports=ports, versions=versions)
     except ValueError as error:
         note = str(error)
     raise BrokerError(Code.CONFIG_INVALID, note=note)

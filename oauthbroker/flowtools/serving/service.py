@@ -30,7 +30,7 @@ from oauthbroker.flowtools.serving.data import database_url
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec, installed_adapter
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.source import FlowRefused
-from oauthbroker.plugins import PluginAudit, PluginFinding, PluginResource, on_thread
+from oauthbroker.plugins import PluginFinding, PluginResource, on_thread
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 THREADS: Final = 12  # of runs; the pool of connections has 15
@@ -43,14 +43,7 @@ class FlowService:
     """One service of a running broker. Its methods that block are called from its threads."""
 
     def __init__(
-        self,
-        resource: PluginResource,
-        folder: Path,
-        *,
-        store: Path,
-        ports: Ports,
-        versions: FlowVersions,
-        audit: PluginAudit,
+        self, resource: PluginResource, folder: Path, *, store: Path, ports: Ports, versions: FlowVersions
     ) -> None:
         """Raises ValueError for a database that can never work."""
         self.spec: FlowServiceSpec = resource.spec
@@ -64,7 +57,6 @@ class FlowService:
         self.serving: Mapping[str, ReadyFlow] = {}
         self.problems: tuple[PluginFinding, ...] = ()
         self._entities, self._ports = entities_in(folder / each for each in self.spec.entities), ports
-        self._audit = audit
         self._runs: FlowRuns | None = None
         self._kept: dict[tuple[str, int], ReadyFlow] = {}
         self._calls, self._tasks = 0, set[asyncio.Task[None]]()
@@ -195,7 +187,7 @@ class FlowService:
             return
         if self._own if self.spec.apply_changes is None else self.spec.apply_changes:
             apply(self.database, self._entities)
-        self._runs = FlowRuns(self.database, self._entities, self._ports, audit=self._audit)
+        self._runs = FlowRuns(self.database, self._entities, self._ports, audit=self.versions.audit)
 
     def _refuse_identity(self, flow: ReadyFlow) -> None:
         """Refuse a tool that its trigger cannot call: its service identity is missing or unknown."""

@@ -54,8 +54,8 @@ def opened(folder: Path, url: str = "", *, audit: Entries | None = None, **more:
     resource = PluginResource(
         "FlowService", "flows", FlowServiceSpec.model_validate({**SERVICE, **more}), secrets=secrets
     )
-    given: dict[str, Any] = {"store": folder / "store", "ports": Ports(), "versions": versions_in(folder)}
-    return FlowService(resource, folder, **given, audit=audit or Entries())
+    versions = versions_in(folder, audit=audit or Entries())
+    return FlowService(resource, folder, store=folder / "store", ports=Ports(), versions=versions)
 
 
 def codes(service: FlowService) -> list[str]:
