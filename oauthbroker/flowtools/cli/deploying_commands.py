@@ -52,7 +52,7 @@ def acknowledge(
     as_json: AsJson = False,
 ) -> None:
     """Record that a person accepts the yellow findings of exactly these bytes."""
-    with problems_printed(as_json=as_json):
+    with refusals_printed(as_json=as_json):
         tool = load_tool(read_input(file), str(file))
         given: dict[str, Any] = {"assessment": assess(tool, _policies(policy)), "chosen": finding, **_person(by)}
         new = at_broker(config, lambda here: here.versions.acknowledgements.record(tool, **given))
@@ -79,7 +79,7 @@ def deploy(  # noqa: PLR0913  (options)
     from oauthbroker.flowtools.running.flow import ready
 
     given: dict[str, Any] = {"sandbox": sandbox, "mail": mail, "mail_password": mail_password}
-    with problems_printed(as_json=as_json), refusals_printed():
+    with refusals_printed(as_json=as_json):
         raw, policies = read_input(file), _policies(policy)
         tool = load_tool(raw, str(file))
 
@@ -101,7 +101,7 @@ def activate(
     as_json: AsJson = False,
 ) -> None:
     """Let a deployed version serve, forward or back. The others stay deployed."""
-    with problems_printed(as_json=as_json):
+    with refusals_printed(as_json=as_json):
         flow = at_broker(config, lambda here: here.versions.activate(name, version, **_person(by)))
     _tell(flow, version, "activated", config, as_json=as_json)
 
@@ -118,7 +118,7 @@ def withdraw(
 ) -> None:
     """Permanently stop new calls to a version. Its runs that have begun go on to their end."""
     given: dict[str, Any] = {"why": why, "serving": serving, **_person(by)}
-    with problems_printed(as_json=as_json):
+    with refusals_printed(as_json=as_json):
         record = at_broker(config, lambda here: here.versions.withdraw(name, version, **given))
     line = f"{name} version {version}: {_withdrawn(record)}; its runs that have begun go on"
     say({"name": name, "version": version, "withdrawn": _record(record)}, [line], as_json=as_json)
@@ -198,27 +198,21 @@ def say(answer: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> No
 
 
 @contextmanager
-def problems_printed(*, as_json: bool) -> Iterator[None]:
-    """Print the problems of a refusal, and end with status 1."""
+def refusals_printed(*, as_json: bool = False) -> Iterator[None]:
+    """Print the problems of a refusal, and end with status 1. Refuse a command as the database does, without the text
+    of a driver: it may quote the URL."""
     try:
         yield
     except FlowRefused as refused:
         say({"problems": [each.to_json() for each in refused.problems]}, [str(refused)], as_json=as_json)
         raise typer.Exit(1) from None
-
-
-@contextmanager
-def refusals_printed() -> Iterator[None]:
-    """Refuse a command as the database does, without the text of a driver: it may quote the URL."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (BrokerError, FlowRefused):
-        raise
     except ValueError as error:
         raise BrokerError(Code.REQUEST_INVALID, note=str(error)) from None
-    except SQLAlchemyError as error:
+    except Exception as error:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        if not isinstance(error, SQLAlchemyError):
+            raise
         raise BrokerError(Code.REQUEST_INVALID, note=f"the database: {type(error).__name__}") from None
 
 

@@ -26,7 +26,7 @@ from oauthbroker.flowtools.cli.command_inputs import (
     opened,
     with_ports,
 )
-from oauthbroker.flowtools.cli.deploying_commands import AsJson, By, account, problems_printed, refusals_printed, say
+from oauthbroker.flowtools.cli.deploying_commands import AsJson, By, account, refusals_printed, say
 from oauthbroker.flowtools.entities.definition import Entity, entities_in
 from oauthbroker.flowtools.risk.records import person
 from oauthbroker.flowtools.running.ports import Ports
@@ -68,7 +68,7 @@ def run(  # noqa: PLR0913  (options)
 
     subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject}
     turn = Turn("flowtools", "command", auth=TurnAuth(subjects=subjects)) if subjects else None
-    with problems_printed(as_json=as_json), refusals_printed():
+    with refusals_printed(as_json=as_json):
         data, actor = _input(given), Actor(id=caller or account(), roles=frozenset(role), turn=turn)
         options: dict[str, Any] = {"database": database, "mail": mail, "mail_password": mail_password}
 
@@ -106,13 +106,12 @@ def runs(
     with refusals_printed(), opened(database_url(database, config)).transaction() as connection:
         there = journal.exist(connection)
         rows = [_row(each) for each in approvals.run_lines(connection, limit=limit, **where)] if there else []
-        detail = approvals.run_detail(connection, run_id) if run_id and rows else None
+        if run_id and rows:
+            rows[0]["steps"] = [each._asdict() for each in approvals.run_steps(connection, run_id)]
+            made = approvals.decisions(connection, run_id)
+            rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in made]
     if run_id and not rows:
         raise BrokerError(Code.NOT_FOUND, note="no run with this id")
-    if detail is not None:
-        rows[0]["steps"] = [each._asdict() for each in detail.steps]
-        decisions = detail.decisions
-        rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in decisions]
     say({"runs": rows}, (harmless_text(line) for row in rows for line in _lines(row)), as_json=as_json)
 
 
@@ -188,7 +187,7 @@ def plan(
     """Show how the tables would change to fit the entities, and change nothing. Status 1: data would be lost."""
     from oauthbroker.flowtools.entities import database as tables
 
-    with problems_printed(as_json=as_json), refusals_printed():
+    with refusals_printed(as_json=as_json):
         changes = tables.plan(opened(database_url(database, config), absent="empty"), entities_in(entities))
     answer = {"changes": [{"what": each.what, "refused": each.refused or None} for each in changes]}
     say(answer, map(str, changes) if changes else ["the tables fit the entities"], as_json=as_json)

@@ -4,7 +4,7 @@ step's value or a key. A decision is made once, and none lets the caller's own r
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -146,15 +146,6 @@ class RunLine:
     seconds: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunDetail:
-    """A run, its steps (node, state, attempts, rows), and decisions about it (policy, decision, by, at)."""
-
-    line: RunLine
-    steps: Sequence[Any]
-    decisions: Sequence[Any]
-
-
 def run_lines(connection: Connection, *, limit: int, offset: int = 0, **where: Any) -> list[RunLine]:
     """Return runs, the newest first."""
     wanted = sa.select(*(RUN.c[name] for name in (*_SHOWN, "notes", "ended"))).filter_by(**where)
@@ -162,14 +153,10 @@ def run_lines(connection: Connection, *, limit: int, offset: int = 0, **where: A
     return [_line(row) for row in found]
 
 
-def run_detail(connection: Connection, run: str) -> RunDetail | None:
-    """Return one run; None if there is none."""
-    found = run_lines(connection, limit=1, id=run)
-    if not found:
-        return None
-    steps = sa.select(STEP.c.node, STEP.c.state, STEP.c.attempts, STEP.c.rows).where(STEP.c.run == run)
-    made = decisions(connection, run)
-    return RunDetail(line=found[0], steps=connection.execute(steps).all(), decisions=made)
+def run_steps(connection: Connection, run: str) -> list[Any]:
+    """Return the steps of a run: node, state, attempts, rows."""
+    wanted = sa.select(STEP.c.node, STEP.c.state, STEP.c.attempts, STEP.c.rows).where(STEP.c.run == run)
+    return list(connection.execute(wanted))
 
 
 def _line(row: Any) -> RunLine:

@@ -18,7 +18,7 @@ from oauthbroker.flowtools.risk.drawing import draw
 from oauthbroker.flowtools.risk.records import finding_key
 from oauthbroker.flowtools.risk.rules import graph_of, order
 from oauthbroker.flowtools.running import journal
-from oauthbroker.flowtools.running.approvals import RunDetail, RunLine, run_detail, run_lines
+from oauthbroker.flowtools.running.approvals import RunLine, decisions, run_lines, run_steps
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool
@@ -77,19 +77,22 @@ class FlowPages:
     async def run(self, page_request: PluginPageRequest) -> PluginView:
         run = page_request.path["run"]
 
-        def read() -> tuple[RunDetail | None, FlowTool | None]:
+        def read() -> dict[str, Any]:
             with self._service.database.reading() as connection:
-                detail = run_detail(connection, run)
-            return detail, self._tool(detail.line.tool, detail.line.version) if detail else None
+                lines = run_lines(connection, limit=1, id=run)
+                steps, made = run_steps(connection, run), decisions(connection, run)
+            if not lines:
+                raise BrokerError(Code.NOT_FOUND)
+            line, tool = lines[0], self._tool(lines[0].tool, lines[0].version)
+            places = {name: at for at, name in enumerate(order(graph_of(tool)))} if tool else {}
+            steps.sort(key=lambda step: places.get(step.node, len(places)))
+            advice = getattr(page_request.words, f"advice_{line.code or line.state}", "")
+            return {"run": line, "tool": tool, "steps": steps, "decisions": made, "advice": advice}
 
-        detail, tool = await self._read(read) if _RUN.fullmatch(run) else (None, None)
-        if detail is None:
+        if not _RUN.fullmatch(run):
             raise BrokerError(Code.NOT_FOUND)
-        line, places = detail.line, {name: at for at, name in enumerate(order(graph_of(tool)))} if tool else {}
-        steps = sorted(detail.steps, key=lambda step: places.get(step.node, len(places)))
-        advice = getattr(page_request.words, f"advice_{line.code or line.state}", "")
-        more: dict[str, Any] = {"tool": tool, "steps": steps, "decisions": detail.decisions, "advice": advice}
-        return _view("run", page_request.words.run_title.format(tool=line.tool), page_request, run=line, **more)
+        shown = await self._read(read)
+        return _view("run", page_request.words.run_title.format(tool=shown["run"].tool), page_request, **shown)
 
     def _tool_line(self, name: str) -> dict[str, Any]:
         """Return a tool of the list. `flow` is the version that serves, unless it cannot run here; then `failure` says
