@@ -49,6 +49,11 @@ class IssuerSpec(Strict):
     roles: Annotated[str, Field(min_length=1, max_length=256)] = "roles"
     subjects: Subjects = Field(default_factory=dict)
 
+    @property
+    def templates(self) -> dict[tuple[str, ...], str]:
+        """Return the texts in which claims stand, by their place."""
+        return {("id",): self.id, **{("subjects", mode): text for mode, text in self.subjects.items()}}
+
     def verified(self) -> JwtIssuer:
         """Return what verifies its tokens. Raises ValueError for keys that cannot be used."""
         keys: dict[str, Any] = {"jwks": self.jwks, "jwks_url": self.jwks_url or ""}
@@ -126,16 +131,6 @@ def _check(service: WrittenResource, resources: WrittenResources) -> None:
     if service.whole("issuers"):
         for at, each in enumerate(service.spec.issuers):
             _check_issuer(service, at, each)
-            others = service.spec.issuers[:at]
-            if any(each.issuer == other.issuer for other in others):
-                service.refuse(("issuers", at, "issuer"), "that of another issuer", "write each issuer once")
-            if any(may_be_one(each.id, other.id) for other in others):
-                hint = "write one that tells the callers of the issuers apart, such as shop:{sub}"
-                service.refuse(("issuers", at, "id"), "may be that of another issuer", hint)
-            for mode, text in each.subjects.items():
-                if any(may_be_one(text, other.subjects[mode]) for other in others if mode in other.subjects):
-                    hint = "write one that tells the subjects of the issuers apart, such as shop:user:{sub}"
-                    service.refuse(("issuers", at, "subjects", mode), "may be that of another issuer", hint)
     _check_identities(service)
     _check_adapters(service)
 
@@ -174,7 +169,9 @@ def _check_entities(service: WrittenResource, folder: Path) -> None:
 
 
 def _check_issuer(service: WrittenResource, at: int, issuer: IssuerSpec) -> None:
-    place = ("issuers", at)
+    place, others = ("issuers", at), service.spec.issuers[:at]
+    if any(issuer.issuer == other.issuer for other in others):
+        service.refuse((*place, "issuer"), "that of another issuer", "write each issuer once")
     if (issuer.jwks_url is None) == (issuer.jwks is None):
         service.refuse(place, "not exactly one of jwksUrl and jwks", "write where the public keys are, or the keys")
     elif issuer.jwks_url is not None and not _is_url(issuer.jwks_url):
@@ -184,11 +181,13 @@ def _check_issuer(service: WrittenResource, at: int, issuer: IssuerSpec) -> None
             issuer.verified()
         except ValueError:
             service.refuse((*place, "jwks"), "no usable key", "write {keys: [...]} with public keys")
-    templates: dict[tuple[str, ...], str] = {("id",): issuer.id}
-    templates |= {("subjects", mode): text for mode, text in issuer.subjects.items()}
-    for path, text in templates.items():
+    for path, text in issuer.templates.items():
         if not slots(text):
             service.refuse((*place, *path), "one text for all callers", "name a claim, such as {sub}")
+        if any(path in other.templates and may_be_one(text, other.templates[path]) for other in others):
+            whose, such = ("callers", "shop:{sub}") if path == ("id",) else ("subjects", "shop:user:{sub}")
+            hint = f"write one that tells the {whose} of the issuers apart, such as {such}"
+            service.refuse((*place, *path), "may be that of another issuer", hint)
     if any(may_be_one(issuer.id, each) for each in OWN_IDS):
         service.refuse((*place, "id"), "may be one of the ids of API keys or services", "begin it with another word")
 
