@@ -107,7 +107,7 @@ def runs(
         there = journal.exist(connection)
         rows = [_row(each) for each in approvals.run_lines(connection, limit=limit, **where)] if there else []
         if run_id and rows:
-            rows[0]["steps"] = [each._asdict() for each in approvals.run_steps(connection, run_id)]
+            rows[0]["steps"] = [each._asdict() for each in journal.step_lines(connection, run_id)]
             made = approvals.decisions(connection, run_id)
             rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in made]
     if run_id and not rows:

@@ -16,7 +16,7 @@ from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.risk.audit_types import RunDecided
 from oauthbroker.flowtools.running import journal
 from oauthbroker.flowtools.running.auditing import of_run
-from oauthbroker.flowtools.running.journal import RUN, STEP, RunRecord, notes_of
+from oauthbroker.flowtools.running.journal import RUN, RunRecord, notes_of
 from oauthbroker.flowtools.running.lifecycle import Lifecycle
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.plugins import PluginAudit
@@ -151,12 +151,6 @@ def run_lines(connection: Connection, *, limit: int, offset: int = 0, **where: A
     wanted = sa.select(*(RUN.c[name] for name in (*_SHOWN, "notes", "ended"))).filter_by(**where)
     found = connection.execute(wanted.order_by(RUN.c.started.desc(), RUN.c.id).limit(limit).offset(offset))
     return [_line(row) for row in found]
-
-
-def run_steps(connection: Connection, run: str) -> list[Any]:
-    """Return the steps of a run: node, state, attempts, rows."""
-    wanted = sa.select(STEP.c.node, STEP.c.state, STEP.c.attempts, STEP.c.rows).where(STEP.c.run == run)
-    return list(connection.execute(wanted))
 
 
 def _line(row: Any) -> RunLine:

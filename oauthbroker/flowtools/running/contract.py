@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -194,7 +195,8 @@ class FlowRuns(Worker):
         Raises FlowFailed for the key of another call."""
         name, caller = flow.tool.name, checks.who(call.actor)
         if call.call is not None and flow.tool.idempotency_key is None:
-            for waiting in journal.waiting_runs(connection, flow.tool.source.digest, call.data):
+            same = {"digest": flow.tool.source.digest, "state": WAITING, "input": json.dumps(call.data)}
+            for waiting in journal.find_runs(connection, **same):
                 if checks.who(waiting.actor) == caller:
                     return waiting
         if call.event is not None and (taken := journal.run_of_event(connection, name, call.event)):

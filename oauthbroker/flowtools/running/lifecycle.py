@@ -106,7 +106,7 @@ class Lifecycle:
             return FlowFailed("undecided", "no person has decided in time")
         if run.state == journal.WAITING and not woken:
             return FlowFailed("consentRefused", "the user has not consented in time")
-        if run.origin == journal.BY_CALL and not self.steps(run):
+        if run.origin == journal.BY_CALL and not journal.step_lines(self.connection, run.id):
             return FlowFailed("abandoned", "its process ended before it began; call again")
         return FlowFailed("runBroken", "it was tried often, and does not go on") if run.takes > MOST_TAKES else None
 
@@ -114,14 +114,16 @@ class Lifecycle:
         """Let a run fail: it goes no step forward any more. One without a step has ended, and gives its key free.
         Others are `failing` until a process that has its flow has looked at their charges, in `seconds`."""
         why: dict[str, Any] = {"code": failure.code, "message": failure.message}
-        if self.steps(run):
+        if journal.step_lines(self.connection, run.id):
             return self.change(run, state=journal.FAILING, failure=why, due=self.now + seconds, takes=0)
         return self.end(run, journal.FAILED, **why, failure={**why, "owed": False}, freed=1, output=None)
 
     def _break(self, run: RunRecord) -> None:
         """End a failing run of which no process can find the charges: its version or a text cannot be read."""
         acted = {journal.DONE, journal.SENT, journal.UNKNOWN}
-        outside = [each for each in self.steps(run) if each.attempts and each.state in acted]
+        outside = [
+            each for each in journal.step_lines(self.connection, run.id) if each.attempts and each.state in acted
+        ]
         notes = [f"{each.node}: it took effect or may have, and was not undone" for each in outside]
         state = journal.UNKNOWN if any(each.state != journal.DONE for each in outside) else journal.FAILED
         why: dict[str, Any] = {"code": "runBroken", "message": "it failed, and its version or its data cannot be read"}
@@ -151,7 +153,7 @@ class Lifecycle:
     def retry(self, run: RunRecord, *, happened: bool | None) -> RunRecord:
         """Let a run that ended without success go on, in another generation: what certainly had no effect runs again,
         with another key. `happened` is what a person knows of a lost answer. Raises ValueError."""
-        found = self.steps(run)
+        found = journal.step_lines(self.connection, run.id)
         unsure = any(each.state in {journal.SENT, journal.UNKNOWN} for each in found)
         if run.state not in {journal.FAILED, journal.UNKNOWN} or run.code == "declined":
             raise ValueError("only a run that failed, or whose answer was lost, can be tried again")
@@ -179,11 +181,6 @@ class Lifecycle:
         anew |= {"state": journal.RUNNING, "due": self.now, "takes": 0, "taken": run.taken + 1, "freed": 0}
         anew |= {"generation": generation, "origin": journal.BY_PERSON, "notes": notes}
         return self.change(run, has_ended=True, **anew)
-
-    def steps(self, run: RunRecord) -> list[Any]:
-        """Return the committed steps without their values, which may be unreadable."""
-        wanted = sa.select(STEP.c.node, STEP.c.state, STEP.c.attempts).where(STEP.c.run == run.id)
-        return list(self.connection.execute(wanted))
 
 
 def cancelled(by: str) -> FlowFailed:

@@ -18,7 +18,7 @@ from oauthbroker.flowtools.risk.drawing import draw
 from oauthbroker.flowtools.risk.records import finding_key
 from oauthbroker.flowtools.risk.rules import graph_of, order
 from oauthbroker.flowtools.running import journal
-from oauthbroker.flowtools.running.approvals import RunLine, decisions, run_lines, run_steps
+from oauthbroker.flowtools.running.approvals import RunLine, decisions, run_lines
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool
@@ -80,7 +80,7 @@ class FlowPages:
         def read() -> dict[str, Any]:
             with self._service.database.reading() as connection:
                 lines = run_lines(connection, limit=1, id=run)
-                steps, made = run_steps(connection, run), decisions(connection, run)
+                steps, made = journal.step_lines(connection, run), decisions(connection, run)
             if not lines:
                 raise BrokerError(Code.NOT_FOUND)
             line, tool = lines[0], self._tool(lines[0].tool, lines[0].version)
