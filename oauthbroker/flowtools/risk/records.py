@@ -17,7 +17,7 @@ from oauthbroker.flowtools.risk.audit_types import FindingAcknowledged
 from oauthbroker.flowtools.risk.rules import RED, YELLOW, FlowFinding
 from oauthbroker.flowtools.specification.source import refusal_at, refuse
 from oauthbroker.flowtools.specification.spec import FlowTool
-from oauthbroker.plugins import Clock, ConfigProblem, PluginAudit, PluginState
+from oauthbroker.plugins import Clock, ConfigProblem, PluginAudit, PluginState, wait_on
 
 Entry = Mapping[str, Any]
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class FlowRecords:
         raise refusal_at(where, *DAMAGED)
 
     def _done(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return wait_on(self._loop, work, None)
 
 
 def _hash(text: Entry) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.risk.audit_types import EffectSent
@@ -13,11 +11,10 @@ from oauthbroker.flowtools.running.checks import who
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.spec import Node
-from oauthbroker.plugins import PluginAudit, PluginAuditEntry
+from oauthbroker.plugins import PluginAudit, PluginAuditEntry, wait_on
 
 PROGRAMS: Final = ("key:", "service:")  # ids of API keys and services, not of persons
 _SECONDS: Final = 30.0  # the longest wait for the event loop
-T = TypeVar("T")
 
 
 def of_run(run: RunRecord) -> dict[str, Any]:
@@ -43,44 +40,16 @@ def audit_from_threads(audit: PluginAudit) -> PluginAudit:
     """Return `Broker.audit` for the threads of runs: a log belongs to the event loop of its broker. Call this there."""
     loop = asyncio.get_running_loop()
 
-    def write(entry: PluginAuditEntry) -> None:
-        async def written() -> None:
-            audit(entry)
+    async def written(entry: PluginAuditEntry) -> None:
+        audit(entry)
 
-        on_loop(loop, written, _SECONDS, ended=_unavailable, late=_unavailable)
+    def write(entry: PluginAuditEntry) -> None:
+        try:
+            return wait_on(loop, written(entry), _SECONDS)
+        except BrokerError as error:
+            if error.code is not Code.BROKER_UNREACHABLE:
+                raise
+            note = f"the audit log: {error.note}"
+        raise BrokerError(Code.STORE_UNAVAILABLE, note=note)
 
     return write
-
-
-def _unavailable(why: str) -> BrokerError:
-    return BrokerError(Code.STORE_UNAVAILABLE, note=f"the audit log: {why}")
-
-
-def on_loop(
-    loop: asyncio.AbstractEventLoop,
-    work: Callable[[], Coroutine[Any, Any, T]],
-    seconds: float,
-    *,
-    ended: Callable[[str], Exception],
-    late: Callable[[str], Exception],
-) -> T:
-    """Return what work returns on the broker's event loop, for a thread of a run. Raises `ended` if the loop does not
-    run, and `late` without an answer in time."""
-    if _is_here(loop):
-        raise RuntimeError("a run was called on the broker's event loop: call it from a thread")
-    if not loop.is_running():
-        raise ended("the broker has ended")
-    future = asyncio.run_coroutine_threadsafe(work(), loop)
-    try:
-        return future.result(seconds)
-    except (TimeoutError, CancelledError):
-        raise late("the broker gave no answer in time") from None
-    finally:
-        future.cancel()
-
-
-def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -21,10 +21,9 @@ from oauthbroker import (
     TurnAuth,
 )
 from oauthbroker.flowtools.running import ports
-from oauthbroker.flowtools.running.auditing import on_loop
 from oauthbroker.flowtools.running.ports import Effect
 from oauthbroker.flowtools.specification.failures import json_fault
-from oauthbroker.plugins import decode_json
+from oauthbroker.plugins import decode_json, wait_on
 
 MOST_BYTES: Final = 1024 * 1024  # of an answer: the journal keeps it
 MOST_VALUES: Final = 100_000  # of an answer: one with more stays a text
@@ -52,7 +51,7 @@ class BrokerRequests:
         return ""
 
     def ask(self, effect: Effect) -> None:
-        asked = self._wait(lambda: self._ask(effect), ports.ASK_SECONDS, ports.NotSent)
+        asked = self._wait(self._ask(effect), ports.ASK_SECONDS, ports.NotSent)
         if isinstance(asked, AuthorizationRequired):
             raise ports.ConsentNeeded(asked)
         if isinstance(asked, Failed):
@@ -62,7 +61,7 @@ class BrokerRequests:
         """Send a request and return `{status, body}`: the body as JSON, or as text. A GET or HEAD has no effect that
         could be lost. Raises the exceptions of the port."""
         lost = ports.NotSent if effect.operation in {"GET", "HEAD"} else ports.AnswerLost
-        return self._wait(lambda: self._send(effect, lost), effect.seconds + _SLACK_SECONDS, lost)
+        return self._wait(self._send(effect, lost), effect.seconds + _SLACK_SECONDS, lost)
 
     async def _ask(self, effect: Effect) -> AuthorizationRequired | Failed | None:
         return await self._broker.oauth(_turn(effect)).missing_consent(effect.fields["app"])
@@ -89,8 +88,15 @@ class BrokerRequests:
             raise lost("no whole answer in time") from None
         return _answer(answer.status_code, answer.headers.get("content-type", ""), bytes(body), lost)
 
-    def _wait(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float, lost: type[Exception]) -> T:
-        return on_loop(self._loop, work, seconds, ended=ports.NotSent, late=lost)
+    def _wait(self, work: Coroutine[Any, Any, T], seconds: float, lost: type[Exception]) -> T:
+        ended = not self._loop.is_running()
+        with suppress(TimeoutError):
+            try:
+                return wait_on(self._loop, work, seconds)
+            except BrokerError as error:
+                if error.code is not Code.BROKER_UNREACHABLE:
+                    raise
+        raise (ports.NotSent if ended else lost)("the broker has ended, or gave no answer in time")
 
 
 def _turn(effect: Effect) -> Turn:
