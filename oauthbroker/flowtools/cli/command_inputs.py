@@ -13,7 +13,7 @@ import typer
 from oauthbroker import Broker, BrokerError, Code, Secret, open_broker
 from oauthbroker.flowtools.deployment.versions import FlowVersions, versions_of
 from oauthbroker.flowtools.entities.definition import Entity, entities_in
-from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
+from oauthbroker.flowtools.running.mail import SmtpAdapter
 from oauthbroker.flowtools.running.ports import Ports, with_sandbox
 from oauthbroker.flowtools.serving.data import urls_of
 from oauthbroker.plugins import PluginResources, on_thread
@@ -69,7 +69,7 @@ def with_ports(
         ports = ports_of(next(iter(resources.resources), None), broker)
         if mail:
             password = Secret(mail_password) if mail_password else None
-            ports = replace(ports, email=SmtpAdapter(mail_server(mail, password)))
+            ports = replace(ports, email=SmtpAdapter(mail, password))
         found, played = entities_in(entities or folders), with_sandbox(ports) if sandbox else ports
         place = _place(broker, database)
         return await on_thread(lambda: work(place, found, played))

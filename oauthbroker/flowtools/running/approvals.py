@@ -56,28 +56,26 @@ def approve(database: Database, run: str, *, by: str, account: str, audit: Plugi
     resumes runs, or with the repeated call. `by` is the name that the person gives, and `account` that of the login.
     Raises ValueError, also for the run's own caller, and BrokerError if the audit log takes no entry."""
     with _opened(database, run, audit) as (ways, found):
-        stopped = _stopped(found)
-        if {_folded(by), _folded(account)} & _names_of(stopped.actor):
+        if {_folded(by), _folded(account)} & _names_of(found.actor):
             raise ValueError("its own caller cannot approve a run")
-        _write(ways, stopped, APPROVED, by=by, account=account)
-        ways.approve(stopped)
+        _decide(ways, found, APPROVED, by=by, account=account)
+        ways.approve(found)
 
 
 def decline(database: Database, run: str, *, by: str, account: str, audit: PluginAudit, why: str = "") -> None:
     """End a run that a policy has stopped. Its commits stay, and its charges are refunded. Raises ValueError."""
     failure = FlowFailed("declined", f"a person has declined it{': ' + why if why else ''}")
     with _opened(database, run, audit) as (ways, found):
-        stopped = _stopped(found)
-        _write(ways, stopped, DECLINED, by=by, account=account)
-        ways.stop(stopped, failure)
+        _decide(ways, found, DECLINED, by=by, account=account)
+        ways.stop(found, failure)
 
 
 def cancel(database: Database, run: str, *, by: str, account: str, audit: PluginAudit) -> str:
     """Cancel a run that has not ended, and return its state. One on which a process works ends at its next step; one
     that owes something ends when that is undone. Raises ValueError for a run that has ended."""
     with _opened(database, run, audit) as (ways, found):
-        if found is None or found.due is None:
-            raise ValueError("no run with this id that has not ended")
+        if found.due is None:
+            raise ValueError("the run has ended")
         audit(RunDecided(**of_run(found), decision="cancelled", actor=account, by=by))
         return ways.cancel(found, _person(by, account)).state
 
@@ -88,30 +86,27 @@ def retry(
     """Let a run go on that ended without success. `happened` is what the person has found out about an effect whose
     answer was lost. Raises ValueError for a run that cannot be."""
     with _opened(database, run, audit) as (ways, found):
-        if found is None:
-            raise ValueError("no run with this id")
         ways.retry(found, happened=happened)
         audit(RunDecided(**of_run(found), decision="retried", actor=account, by=by))
 
 
-def _stopped(run: RunRecord | None) -> RunRecord:
-    if run is None or run.state != journal.ESCALATED:
+def _decide(ways: Lifecycle, run: RunRecord, decision: str, *, by: str, account: str) -> None:
+    """Write a decision about a stopped run to the audit log, and to the database. Raises ValueError for another one."""
+    if run.state != journal.ESCALATED:
         raise ValueError("the run does not wait for a decision")
-    return run
-
-
-def _write(ways: Lifecycle, run: RunRecord, decision: str, *, by: str, account: str) -> None:
-    """Write a decision to the audit log, and to the database."""
     ways.audit(RunDecided(**of_run(run), decision=decision, actor=account, by=by))
     waiting = sa.update(DECISION).where(DECISION.c.run == run.id, DECISION.c.decision == ASKED)
     ways.connection.execute(waiting.values(decision=decision, by=_person(by, account), at=ways.now))
 
 
 @contextmanager
-def _opened(database: Database, run: str, audit: PluginAudit) -> Iterator[tuple[Lifecycle, RunRecord | None]]:
+def _opened(database: Database, run: str, audit: PluginAudit) -> Iterator[tuple[Lifecycle, RunRecord]]:
     with Lifecycle.opened(database, audit) as ways:
         journal.prepare(ways.connection)
-        yield ways, journal.find_run(ways.connection, id=run)
+        found = journal.find_run(ways.connection, id=run)
+        if found is None:
+            raise ValueError("no run with this id")
+        yield ways, found
 
 
 def _person(by: str, account: str) -> str:

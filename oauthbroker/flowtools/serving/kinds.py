@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from oauthbroker import Secret
-from oauthbroker.flowtools.running.mail import mail_server
+from oauthbroker.flowtools.running.mail import SmtpAdapter
 from oauthbroker.flowtools.running.ports import Adapter
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.plugins import JwtIssuer, ResourceKind, SecretSource, Strict, WrittenResource, WrittenResources
@@ -123,7 +123,7 @@ def _check(service: WrittenResource, resources: WrittenResources) -> None:
         service.refuse((), "a second FlowService", "keep one")
     if service.whole("mail") and service.whole("mailPassword") and service.spec.mail is not None:
         try:
-            mail_server(service.spec.mail, None if service.spec.mail_password is None else Secret("it has one"))
+            SmtpAdapter(service.spec.mail, None if service.spec.mail_password is None else Secret("it has one"))
         except ValueError as error:
             service.refuse(("mail",), "no mail server", str(error))
     if service.whole("entities"):

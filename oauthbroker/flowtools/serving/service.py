@@ -22,7 +22,7 @@ from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.erasing import expire
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
-from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
+from oauthbroker.flowtools.running.mail import SmtpAdapter
 from oauthbroker.flowtools.running.ports import Ports, with_sandbox
 from oauthbroker.flowtools.running.requests import BrokerRequests
 from oauthbroker.flowtools.serving.callers import actor_of
@@ -226,6 +226,6 @@ def ports_of(resource: PluginResource | None, broker: Broker) -> Ports:
         for name, each in spec.payments.items()
     }
     sms = installed_adapter("sms", spec.sms, secrets.get(("sms", "secret"))) if spec.sms is not None else None
-    email = SmtpAdapter(mail_server(spec.mail, secrets.get(("mailPassword",)))) if spec.mail is not None else None
+    email = SmtpAdapter(spec.mail, secrets.get(("mailPassword",))) if spec.mail is not None else None
     ports = Ports(email=email, sms=sms, payments=payments, requests=BrokerRequests(broker))
     return with_sandbox(ports) if spec.sandbox else ports
