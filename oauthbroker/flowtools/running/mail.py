@@ -45,12 +45,8 @@ class SmtpAdapter:
             raise ValueError("a password does not belong into the URL of the mail server")
         if bool(parts.username) != (password is not None):
             raise ValueError("a user and a password of the mail server belong together")
-        self._place, self._from = (parts.hostname, parts.port or port), query["from"]
-        self._sender, self._username, self._password = (
-            _addresses(self._from)[0],
-            unquote(parts.username or ""),
-            password,
-        )
+        self._place, self._username, self._password = (parts.hostname, parts.port or port), parts.username, password
+        self._from, self._sender = query["from"], _addresses(query["from"])[0]
 
     @cached_property
     def tls(self) -> ssl.SSLContext:

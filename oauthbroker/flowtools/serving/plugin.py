@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +30,7 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
     from oauthbroker.flowtools.serving.callers import FlowCallers
     from oauthbroker.flowtools.serving.http_calls import HttpCalls
     from oauthbroker.flowtools.serving.pages import FlowPages
-    from oauthbroker.flowtools.serving.schedules import SCHEDULE_SECONDS, QueueEvents, Schedules
+    from oauthbroker.flowtools.serving.schedules import SCHEDULE_SECONDS, QueueEvents, look_at_schedules
     from oauthbroker.flowtools.serving.webhooks import Webhooks
 
     broker.events.check_polled(AGENT)  # resuming needs these events
@@ -37,7 +38,7 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
         web = await stack.enter_async_context(PublicWeb.of(broker.bundle.settings))
         service = _service(broker, resources)
         stack.push_async_callback(service.close)
-        webhooks, schedules, events = Webhooks(service, broker), Schedules(service), QueueEvents(service, broker)
+        webhooks, events = Webhooks(service, broker), QueueEvents(service, broker)
         stack.push_async_callback(events.close)
         await service.look()
         calls = HttpCalls(service, FlowCallers(service.spec, broker, web, clock=SystemClock()))
@@ -48,7 +49,7 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
                 Background(name="flows", seconds=LOOK_SECONDS, work=service.look),
                 Background(name="retention", seconds=_RETENTION_SECONDS, work=service.forget),
                 Background(name="queues", seconds=LOOK_SECONDS, work=events.look),
-                Background(name="schedules", seconds=SCHEDULE_SECONDS, work=schedules.look),
+                Background(name="schedules", seconds=SCHEDULE_SECONDS, work=partial(look_at_schedules, service)),
                 Background(name="webhooks", seconds=LOOK_SECONDS, work=webhooks.look),
             ],
             findings=lambda: [

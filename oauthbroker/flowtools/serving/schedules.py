@@ -51,23 +51,17 @@ class _NotDueAnymore(Exception):
     """Another process has taken the firing."""
 
 
-class Schedules:
-    def __init__(self, service: FlowService) -> None:
-        self._service = service
-
-    async def look(self) -> None:
-        """Start the runs that are due. A tool that fails keeps no other one back."""
-        service, flows = self._service, list(self._service.serving.values())
-        for flow in (each for each in flows if each.tool.trigger.type == "cron" and not each.withdrawn):
-            try:
-                run = await service.work(
-                    partial(fire, service.database, service.runs, flow, service.service_actor(flow))
-                )
-            except BrokerError as error:
-                _LOG.error("no look at the schedule of %s: %s", flow.tool.name, error.code.value)
-                continue
-            if run is not None:
-                service.spawn(flow, run)
+async def look_at_schedules(service: FlowService) -> None:
+    """Start the runs of schedules that are due. A tool that fails keeps no other one back."""
+    flows = list(service.serving.values())
+    for flow in (each for each in flows if each.tool.trigger.type == "cron" and not each.withdrawn):
+        try:
+            run = await service.work(partial(fire, service.database, service.runs, flow, service.service_actor(flow)))
+        except BrokerError as error:
+            _LOG.error("no look at the schedule of %s: %s", flow.tool.name, error.code.value)
+            continue
+        if run is not None:
+            service.spawn(flow, run)
 
 
 def fire(database: Database, runs: FlowRuns, flow: ReadyFlow, actor: Any) -> RunRecord | None:

@@ -22,7 +22,7 @@ from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.working import RunResult
 from oauthbroker.flowtools.serving.http_calls import answer, caller_key, from_query
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
-from oauthbroker.flowtools.serving.schedules import FIRED, QueueEvents, Schedules
+from oauthbroker.flowtools.serving.schedules import FIRED, QueueEvents, look_at_schedules
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.flowtools.specification.source import FlowRefused
@@ -171,7 +171,7 @@ async def test_no_trigger_starts_a_withdrawn_version(service: FlowService, tmp_p
         META.create_all(connection)
         connection.execute(sa.insert(FIRED).values(tool="paid", schedule="0 3 * * * UTC", last=1.0))
     broker = SimpleNamespace(on_granted=None)
-    await Schedules(service).look()
+    await look_at_schedules(service)
     await (events := QueueEvents(service, broker)).look()  # type: ignore[arg-type]
     with pytest.raises(FlowFailed, match="version 1 is withdrawn"):
         await service.accept(service.serving["paid"], {}, "event")
