@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from oauthbroker.flowtools.risk import rules
-from oauthbroker.flowtools.risk.rules import FlowFinding, graph_of, order, paths
+from oauthbroker.flowtools.risk.rules import FlowFinding, order, paths
 from oauthbroker.flowtools.specification.expression_text import ExpressionRefused, folded
 from oauthbroker.flowtools.specification.expressions import (
     DYNAMIC,
@@ -96,7 +96,7 @@ class _Expressions:
 
     def problems(self) -> Iterator[ConfigProblem]:
         """Check the expressions, and yield their problems."""
-        tool, graph = self._tool, graph_of(self._tool)
+        tool = self._tool
         if tool.idempotency_key is not None:
             known = self._given | Names(types={"caller.id": TEXT})
             yield from self._check([(("idempotencyKey",), tool.idempotency_key, TEXT)], Scope(known), known, ())
@@ -106,10 +106,10 @@ class _Expressions:
                 yield tool.source.problem((*node.path, "id"), "the name of an entity that the flow reads", hint)
         binds: dict[str, Names] = {}
         scopes: dict[tuple[object, ...], Scope] = {}
-        reached = paths([tool.start], graph.after) if tool.start in tool.nodes else ()
-        for name in (name for name in order(graph) if name in reached):  # rule 6 has named the others
-            node, result = graph.nodes[name], DYNAMIC
-            bound = _common([binds[each] for each in graph.before[name] if each in binds])
+        reached = paths([tool.start], tool.after) if tool.start in tool.nodes else ()
+        for name in (name for name in order(tool) if name in reached):  # rule 6 has named the others
+            node, result = tool.nodes[name], DYNAMIC
+            bound = _common([binds[each] for each in tool.before[name] if each in binds])
             if texts := list(_texts(node)):
                 known = self._given | bound
                 used = known.used_in(text for _, text, _ in texts)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Final
 
-from oauthbroker.flowtools.risk.rules import FlowFinding, Graph, graph_of, order, paths, risk_of
+from oauthbroker.flowtools.risk.rules import FlowFinding, order, paths, risk_of
 from oauthbroker.flowtools.specification.spec import FlowTool
 from oauthbroker.plugins import two_sentences
 
@@ -24,12 +24,11 @@ Point = tuple[float, float]
 
 def draw(tool: FlowTool, found: Iterable[FlowFinding]) -> str:
     """Return an SVG document. A node has the colour of its worst finding, and the findings as its tooltip."""
-    graph = graph_of(tool)
-    by_node: dict[str, list[FlowFinding]] = {name: [] for name in graph.nodes}
+    by_node: dict[str, list[FlowFinding]] = {name: [] for name in tool.nodes}
     for each in found:
         by_node.get(each.node, []).append(each)
-    rank = _ranks(graph)
-    place = _places(graph, rank)
+    rank = _ranks(tool)
+    place = _places(tool, rank)
     width = max((x for x, _ in place.values()), default=0) + _WIDTH + 2 * _MARGIN
     height = max((y for _, y in place.values()), default=0) + _HEIGHT + _MARGIN
     parts = [
@@ -41,39 +40,39 @@ def draw(tool: FlowTool, found: Iterable[FlowFinding]) -> str:
     for edge in tool.edges:
         forward = rank[edge.source] < rank[edge.target]
         parts.append(_edge(place[edge.source], place[edge.target], edge.label or "", forward=forward))
-    parts += [_node(name, graph.nodes[name].type, place[name], by_node[name], tool.start) for name in graph.nodes]
+    parts += [_node(name, tool.nodes[name].type, place[name], by_node[name], tool.start) for name in tool.nodes]
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _ranks(graph: Graph) -> dict[str, int]:
+def _ranks(tool: FlowTool) -> dict[str, int]:
     """Return each node's layer: below all before it; in a cycle, by its distance from the start."""
     rank: dict[str, int] = {}
-    for name in order(graph):
-        rank[name] = max((rank[each] + 1 for each in graph.before[name]), default=0)
-    near = paths([graph.start] if graph.start in graph.nodes else [], graph.after)
+    for name in order(tool):
+        rank[name] = max((rank[each] + 1 for each in tool.before[name]), default=0)
+    near = paths([tool.start] if tool.start in tool.nodes else [], tool.after)
     deepest = max(rank.values(), default=0)
-    for name in graph.nodes:
+    for name in tool.nodes:
         if name not in rank:
             rank[name] = len(near.to(name)) - 1 if name in near else deepest + 1
     return rank
 
 
-def _places(graph: Graph, rank: Mapping[str, int]) -> dict[str, Point]:
+def _places(tool: FlowTool, rank: Mapping[str, int]) -> dict[str, Point]:
     """Return the upper left corner of each node. In a layer, nodes stand in the order of those before them."""
     layers: dict[int, list[str]] = {}
-    for name in graph.nodes:
+    for name in tool.nodes:
         layers.setdefault(rank[name], []).append(name)
     widest = max(map(len, layers.values()))
     column: dict[str, float] = {}
     for level in sorted(layers):
         names = layers[level]
-        above = {name: [column[each] for each in graph.before[name] if each in column] for name in names}
+        above = {name: [column[each] for each in tool.before[name] if each in column] for name in names}
         names.sort(key=lambda name: sum(above[name]) / len(above[name]) if above[name] else widest)
         for at, name in enumerate(names):
             column[name] = at + (widest - len(names)) / 2
     return {
         name: (_MARGIN + column[name] * (_WIDTH + _GAP_X), _MARGIN + rank[name] * (_HEIGHT + _GAP_Y))
-        for name in graph.nodes
+        for name in tool.nodes
     }
 
 

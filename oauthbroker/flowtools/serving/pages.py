@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.risk.drawing import draw
 from oauthbroker.flowtools.risk.records import finding_key
-from oauthbroker.flowtools.risk.rules import graph_of, order
+from oauthbroker.flowtools.risk.rules import order
 from oauthbroker.flowtools.running import journal
 from oauthbroker.flowtools.running.approvals import RunLine, decisions, run_lines
 from oauthbroker.flowtools.serving.service import FlowService
@@ -84,7 +84,7 @@ class FlowPages:
             if not lines:
                 raise BrokerError(Code.NOT_FOUND)
             line, tool = lines[0], self._tool(lines[0].tool, lines[0].version)
-            places = {name: at for at, name in enumerate(order(graph_of(tool)))} if tool else {}
+            places = {name: at for at, name in enumerate(order(tool))} if tool else {}
             steps.sort(key=lambda step: places.get(step.node, len(places)))
             advice = getattr(page_request.words, f"advice_{line.code or line.state}", "")
             return {"run": line, "tool": tool, "steps": steps, "decisions": made, "advice": advice}

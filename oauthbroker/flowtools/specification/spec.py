@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -63,7 +63,8 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowTool:
-    """A tool's specification. `risk_level` is what its author wrote, which decides nothing."""
+    """A tool's specification. `risk_level` is what its author wrote, which decides nothing. `after` and `before` are
+    the nodes to which the edges of each node lead, and from which they come."""
 
     name: str
     version: int
@@ -73,6 +74,8 @@ class FlowTool:
     output: Mapping[str, Any] = field(repr=False)
     nodes: Mapping[str, Node] = field(repr=False)
     edges: tuple[Edge, ...] = field(repr=False)
+    after: Mapping[str, Sequence[str]] = field(repr=False)
+    before: Mapping[str, Sequence[str]] = field(repr=False)
     start: str
     policies: tuple[str, ...] = ()
     auth_required: bool = True
@@ -104,6 +107,10 @@ def load_tool(raw: bytes, file: str) -> FlowTool:
     problems += [source.problem(*each) for each in _graph_problems(nodes, data.get("flow"))]
     refuse(problems)
     auth = data.get("auth", {})
+    after, before = ({node.id: list[str]() for node in nodes} for _ in range(2))
+    for one in data["flow"]["edges"]:
+        after[one["from"]].append(one["to"])
+        before[one["to"]].append(one["from"])
     return FlowTool(
         **{to_snake(name): data[name] for name in _COPIED if name in data},
         version=int(data["version"]),
@@ -113,6 +120,8 @@ def load_tool(raw: bytes, file: str) -> FlowTool:
             Edge(source=one["from"], target=one["to"], label=one.get("label"), data_mapping=one.get("dataMapping", {}))
             for one in data["flow"]["edges"]
         ),
+        after=after,
+        before=before,
         start=data["flow"]["startNode"],
         policies=tuple(data.get("policies", ())),
         auth_required=auth.get("required", True),
@@ -139,11 +148,9 @@ def is_one(config: Mapping[str, Any]) -> bool:
 
 def policy_names(tool: FlowTool) -> list[tuple[Keys, str]]:
     """Return the policies that a tool and its nodes name, each with its path in the document."""
+    named: list[tuple[Keys, str]] = [(("policies", at), name) for at, name in enumerate(tool.policies)]
     checks = (node for node in tool.nodes.values() if node.type == "policyCheck")
-    return [
-        *((("policies", at), name) for at, name in enumerate(tool.policies)),
-        *(((*node.path, "config", "policy"), str(node.config["policy"])) for node in checks),
-    ]
+    return [*named, *(((*node.path, "config", "policy"), str(node.config["policy"])) for node in checks)]
 
 
 def refuse_changed(tool: FlowTool, known_digest: str | None) -> None:
