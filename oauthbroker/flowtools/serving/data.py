@@ -15,7 +15,7 @@ _SQLITE: Final = "sqlite:///"
 PLUGIN: Final = "flowtools"
 _KEY: Final = "webhook/"
 _LEAST, _MOST = 16, 512  # characters
-_STANDARD: Final = "whsec_"
+STANDARD: Final = "whsec_"
 
 
 def database_url(resource: PluginResource, store: Path) -> str:
@@ -104,9 +104,9 @@ async def secret_names(broker: Broker) -> dict[str, int]:
 
 
 def _is_whole(secret: str) -> bool:
-    if not secret.startswith(_STANDARD):
+    if not secret.startswith(STANDARD):
         return True
     try:
-        return bool(b64decode(secret.removeprefix(_STANDARD), validate=True))
+        return bool(b64decode(secret.removeprefix(STANDARD), validate=True))
     except ValueError:
         return False

@@ -143,8 +143,7 @@ class QueueEvents:
         agents = {each.name: each.trigger.agent or each.name for each in tools}
         taken = Counter([*agents.values(), AGENT])
         wanted = {agent: name for name, agent in agents.items() if taken[agent] == 1}
-        ended = {agent: task for agent, task in self._tasks.items() if task.done()}
-        stopped = [_stopped(wanted[agent], task) for agent, task in ended.items() if agent in wanted]
+        stopped = [_stopped(wanted[each], task) for each, task in self._tasks.items() if each in wanted and task.done()]
         same = [
             finding("sameAgent", f"Another tool has the agent of {name}, and its events wait.", _OTHER_AGENT)
             for name, agent in agents.items()

@@ -15,14 +15,13 @@ from starlette.responses import JSONResponse, Response
 from oauthbroker import Broker, BrokerError, Code
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.working import refusal
-from oauthbroker.flowtools.serving.data import secrets_of
+from oauthbroker.flowtools.serving.data import STANDARD, secrets_of
 from oauthbroker.flowtools.serving.http_calls import ToolPath, answer
 from oauthbroker.flowtools.serving.service import FlowService, event_key, finding
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.plugins import PluginCall, PluginFinding, PluginRoute, SystemClock, decode_json
 
 PATH: Final = "/v1/flowtools/webhooks/{name}"
-_STANDARD: Final = "whsec_"
 _NUMBER: Final = re.compile(r"[0-9]{1,12}")
 
 
@@ -73,11 +72,11 @@ class Webhooks:
         """Return the secrets that the form of the webhook can use."""
         trigger = flow.tool.trigger
         found = await secrets_of(self._broker, str(trigger.webhook_secret))
-        return [each for each in found if trigger.signature != "standard" or each.startswith(_STANDARD)]
+        return [each for each in found if trigger.signature != "standard" or each.startswith(STANDARD)]
 
     def _problem(self, flow: ReadyFlow) -> PluginFinding:
         name = flow.tool.trigger.webhook_secret
-        kind = "" if flow.tool.trigger.signature != "standard" else f", or does not begin with {_STANDARD}"
+        kind = "" if flow.tool.trigger.signature != "standard" else f", or does not begin with {STANDARD}"
         text = f"The secret {name} of the webhook {flow.tool.name} is missing{kind}. Its calls are refused."
         return finding("webhookSecretMissing", text, "Run `oauthbroker flow secret set`.")
 
@@ -99,7 +98,7 @@ def verified(
 def _signature(form: str, secret: str, signed: bytes) -> str:
     if form != "standard":
         return hmac.new(secret.encode(), signed, "sha256").hexdigest()
-    key = b64decode(secret.removeprefix(_STANDARD))
+    key = b64decode(secret.removeprefix(STANDARD))
     return b64encode(hmac.digest(key, signed, "sha256")).decode()
 
 
