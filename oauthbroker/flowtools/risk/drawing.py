@@ -95,12 +95,11 @@ def _edge(source: Point, target: Point, label: str, *, forward: bool) -> str:
     """Return a curve from the lower side to the upper one. An edge of a cycle runs up at the right side, dashed."""
     if forward:
         x1, y1, x2, y2 = source[0] + _WIDTH / 2, source[1] + _HEIGHT, target[0] + _WIDTH / 2, target[1]
-        bend = (y2 - y1) / 2
-        way, style = f"M{x1:g} {y1:g}C{x1:g} {y1 + bend:g} {x2:g} {y2 - bend:g} {x2:g} {y2:g}", ""
+        right, bend, style = 0, (y2 - y1) / 2, ""
     else:
         x1, y1, x2, y2 = source[0] + _WIDTH, source[1] + _HEIGHT / 2, target[0] + _WIDTH, target[1] + _HEIGHT / 2
-        way = f"M{x1:g} {y1:g}C{x1 + _MARGIN:g} {y1:g} {x2 + _MARGIN:g} {y2:g} {x2:g} {y2:g}"
-        style = ' stroke-dasharray="5 4"'
+        right, bend, style = _MARGIN, 0.0, ' stroke-dasharray="5 4"'
+    way = f"M{x1:g} {y1:g}C{x1 + right:g} {y1 + bend:g} {x2 + right:g} {y2 - bend:g} {x2:g} {y2:g}"
     text = ""
     if label:
         at = f'x="{(x1 + x2) / 2 + 6:g}" y="{(y1 + y2) / 2 + 4:g}"'
