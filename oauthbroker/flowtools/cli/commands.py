@@ -131,7 +131,7 @@ def _as_json(tool: FlowTool, assessment: RiskAssessment) -> dict[str, Any]:
     return {
         "name": tool.name,
         "version": tool.version,
-        "file": tool.source.file,
+        "file": tool.source.document.file,
         "digest": tool.source.digest,
         "risk": assessment.risk,
         "deployable": assessment.deployable,

@@ -21,7 +21,6 @@ from oauthbroker.flowtools.running import journal
 from oauthbroker.flowtools.running.approvals import RunLine, decisions, run_lines
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.source import FlowRefused
-from oauthbroker.flowtools.specification.spec import FlowTool
 from oauthbroker.plugins import PluginPage, PluginPageRequest, PluginPages, PluginView
 
 PAGES: Final = Path(__file__).parents[1] / "pages"
@@ -65,9 +64,9 @@ class FlowPages:
         def read() -> tuple[list[RunLine], Mapping[str, str]]:
             with self._service.database.reading() as connection:
                 lines = run_lines(connection, limit=LINES + 1, offset=(page - 1) * LINES, **where)
-            used = {(line.tool, line.version) for line in lines}
-            tools = {f"{name}@{number}": self._tool(name, number) for name, number in used}
-            return lines, {reference: tool.trigger.type for reference, tool in tools.items() if tool}
+            used = {f"{line.tool}@{line.version}": line for line in lines}
+            flows = {reference: self._service.flow_of(line) for reference, line in used.items()}
+            return lines, {reference: flow.tool.trigger.type for reference, flow in flows.items() if flow}
 
         lines, triggers = await self._read(read)
         shown: dict[str, Any] = {"runs": lines[:LINES], "more": len(lines) > LINES, "page": page, "triggers": triggers}
@@ -83,11 +82,11 @@ class FlowPages:
                 steps, made = journal.step_lines(connection, run), decisions(connection, run)
             if not lines:
                 raise BrokerError(Code.NOT_FOUND)
-            line, tool = lines[0], self._tool(lines[0].tool, lines[0].version)
-            places = {name: at for at, name in enumerate(order(tool))} if tool else {}
+            line, flow = lines[0], self._service.flow_of(lines[0])
+            places = {name: at for at, name in enumerate(order(flow.tool))} if flow else {}
             steps.sort(key=lambda step: places.get(step.node, len(places)))
             advice = getattr(page_request.words, f"advice_{line.code or line.state}", "")
-            return {"run": line, "tool": tool, "steps": steps, "decisions": made, "advice": advice}
+            return {"run": line, "tool": flow and flow.tool, "steps": steps, "decisions": made, "advice": advice}
 
         if not _RUN.fullmatch(run):
             raise BrokerError(Code.NOT_FOUND)
@@ -131,13 +130,6 @@ class FlowPages:
                 for found in flow.assessment.findings
             ]
         return _view("version", title, page_request, name=name, number=number, **more)
-
-    def _tool(self, name: str, number: int) -> FlowTool | None:
-        """Return the specification of a version; None if it cannot run here any more."""
-        try:
-            return self._service.flow(f"{name}@{number}").tool
-        except BrokerError:
-            return None
 
     async def _read(self, read: Callable[[], T]) -> T:
         """Read files and database on a thread. Raises `storeUnavailable` for an error of the database."""

@@ -18,6 +18,7 @@ from oauthbroker import Broker, BrokerError, Code
 from oauthbroker.flowtools.deployment.versions import FlowVersions, same_route, same_secret
 from oauthbroker.flowtools.entities.database import Database, apply
 from oauthbroker.flowtools.entities.definition import entities_in
+from oauthbroker.flowtools.running.approvals import RunLine
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.erasing import expire
 from oauthbroker.flowtools.running.flow import ReadyFlow
@@ -87,13 +88,12 @@ class FlowService:
                 raise
         raise BrokerError(Code.NOT_FOUND)
 
-    def flow_of(self, run: RunRecord) -> ReadyFlow | None:
+    def flow_of(self, run: RunRecord | RunLine) -> ReadyFlow | None:
         """Return the flow of a run; None if its version cannot run here. Blocks."""
         try:
-            flow = self.flow(f"{run.tool}@{run.version}")
+            return self.flow(f"{run.tool}@{run.version}")
         except BrokerError:
             return None
-        return flow if flow.tool.source.digest == run.digest else None
 
     def service_actor(self, flow: ReadyFlow) -> Actor | None:
         """Return the service identity that a tool runs as; None for a public tool without one."""

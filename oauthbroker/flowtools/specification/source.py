@@ -57,10 +57,6 @@ class FlowSource:
     digest: str
 
     @property
-    def file(self) -> str:
-        return self.document.file
-
-    @property
     def data(self) -> Any:
         return self.document.data
 

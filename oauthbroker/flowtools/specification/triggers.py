@@ -10,13 +10,12 @@ from zoneinfo import available_timezones
 from oauthbroker.flowtools.specification.source import Keys
 from oauthbroker.plugins import harmless_text
 
-_MEMBERS: Final = {
-    "http": ("method", "path"),
-    "cron": ("schedule", "timeZone", "missed"),
-    "webhook": ("webhookSecret", "signature", "sharedSecret"),
-    "queue": ("agent",),
+_ONLY_FOR: Final = {
+    **dict.fromkeys(("method", "path"), "http"),
+    **dict.fromkeys(("schedule", "timeZone", "missed"), "cron"),
+    **dict.fromkeys(("webhookSecret", "signature", "sharedSecret"), "webhook"),
+    "agent": "queue",
 }
-_ONLY_FOR: Final = {member: owner for owner, members in _MEMBERS.items() for member in members}
 _NEEDED: Final = frozenset({"schedule", "webhookSecret"})
 
 
