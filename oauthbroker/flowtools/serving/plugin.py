@@ -7,15 +7,20 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from oauthbroker import Broker, BrokerError, Code
+from oauthbroker.flowtools.deployment.versions import versions_of
+from oauthbroker.flowtools.running.auditing import audit_from_threads
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.running.resuming import doing, resuming
+from oauthbroker.flowtools.serving.callers import FlowCallers
+from oauthbroker.flowtools.serving.http_calls import HttpCalls
+from oauthbroker.flowtools.serving.pages import FlowPages
+from oauthbroker.flowtools.serving.schedules import SCHEDULE_SECONDS, QueueEvents, look_at_schedules
+from oauthbroker.flowtools.serving.service import FlowService, ports_of
+from oauthbroker.flowtools.serving.webhooks import Webhooks
 from oauthbroker.plugins import Background, PluginFinding, PluginResources, PublicWeb, RunningPlugin, SystemClock
-
-if TYPE_CHECKING:
-    from oauthbroker.flowtools.serving.service import FlowService
 
 LOOK_SECONDS: Final = 2.0
 _RETENTION_SECONDS: Final = 3600.0
@@ -27,12 +32,6 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
     if not resources.resources:
         yield RunningPlugin()
         return
-    from oauthbroker.flowtools.serving.callers import FlowCallers
-    from oauthbroker.flowtools.serving.http_calls import HttpCalls
-    from oauthbroker.flowtools.serving.pages import FlowPages
-    from oauthbroker.flowtools.serving.schedules import SCHEDULE_SECONDS, QueueEvents, look_at_schedules
-    from oauthbroker.flowtools.serving.webhooks import Webhooks
-
     broker.events.check_polled(AGENT)  # resuming needs these events
     async with AsyncExitStack() as stack:
         web = await stack.enter_async_context(PublicWeb.of(broker.bundle.settings))
@@ -52,12 +51,7 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
                 Background(name="schedules", seconds=SCHEDULE_SECONDS, work=partial(look_at_schedules, service)),
                 Background(name="webhooks", seconds=LOOK_SECONDS, work=webhooks.look),
             ],
-            findings=lambda: [
-                *service.problems,
-                *_reloaded(broker, resources),
-                *webhooks.problems,
-                *events.problems,
-            ],
+            findings=lambda: [*service.problems, *_reloaded(broker, resources), *webhooks.problems, *events.problems],
             pages=FlowPages(service).declared(),
         )
 
@@ -73,10 +67,6 @@ def _reloaded(broker: Broker, opened: PluginResources) -> Iterator[PluginFinding
 
 
 def _service(broker: Broker, resources: PluginResources) -> FlowService:
-    from oauthbroker.flowtools.deployment.versions import versions_of
-    from oauthbroker.flowtools.running.auditing import audit_from_threads
-    from oauthbroker.flowtools.serving.service import FlowService, ports_of
-
     (resource,), settings = resources.resources, broker.bundle.settings
     if ("database",) not in resource.secrets and settings.store_url_env:
         note = "a broker whose store is in PostgreSQL needs FlowService.spec.database: its hosts share one"
