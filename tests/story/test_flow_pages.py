@@ -14,9 +14,9 @@ from sqlalchemy.exc import OperationalError
 
 from oauthbroker.core.errors import Code
 from oauthbroker.flowtools.deployment.versions import FlowVersions, versions_of
-from oauthbroker.flowtools.running.auditing import audit_from_threads
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import approvals, journal
+from oauthbroker.flowtools.running.auditing import audit_from_threads
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.web.middleware.security_headers import content_security_policy, security_headers

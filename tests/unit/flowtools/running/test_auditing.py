@@ -287,6 +287,16 @@ async def test_a_refused_entry_raises_in_the_thread(world: World) -> None:
     await asyncio.to_thread(refused, lambda: write(stopped))
 
 
+async def test_an_entry_that_no_log_takes_is_not_said_to_be_an_outage() -> None:
+    def refuse(_: object) -> None:
+        raise BrokerError(Code.REQUEST_INVALID)
+
+    stopped = RunStopped(tool="t", version=1, run="r", state="failed", code=None)
+    with pytest.raises(BrokerError) as caught:
+        await asyncio.to_thread(audit_from_threads(refuse), stopped)
+    assert caught.value.code is Code.REQUEST_INVALID
+
+
 def test_without_the_brokers_event_loop_no_entry_is_written() -> None:
     async def made() -> Any:
         return audit_from_threads(lambda _: None)
