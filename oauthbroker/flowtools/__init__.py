@@ -53,7 +53,7 @@ PLUGIN = Plugin(
             help="Flow tools: check, deploy, draw, run.", app="oauthbroker.flowtools.cli.commands:app"
         )
     },
-    audit_types="oauthbroker.flowtools.running.auditing:TYPES",
+    audit_types="oauthbroker.flowtools.risk.audit_types:TYPES",
     kinds="oauthbroker.flowtools.serving.kinds:KINDS",
     open="oauthbroker.flowtools.serving.plugin:open_plugin",
     erase="oauthbroker.flowtools.serving.data:erase_subject",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json, type_name
     from oauthbroker.core.sentences import two_sentences
     from oauthbroker.core.strict_json import decode_json
+    from oauthbroker.core.sync_bridge import wait_on
     from oauthbroker.events.port import EventLease
     from oauthbroker.injection.bounded_answers import Allowance, AnswerTooLarge, bounded_answer
     from oauthbroker.model.plugin_resources import PluginResource, PluginResources
@@ -112,6 +113,7 @@ __all__ = [
     "read_yaml",
     "two_sentences",
     "type_name",
+    "wait_on",
 ]
 
 if not TYPE_CHECKING:  # with it, a type checker would accept every name
@@ -136,6 +138,7 @@ if not TYPE_CHECKING:  # with it, a type checker would accept every name
             "core.plain_json": {"JsonLimits", "NotPlainJson", "plain_json", "type_name"},
             "core.sentences": {"two_sentences"},
             "core.strict_json": {"decode_json"},
+            "core.sync_bridge": {"wait_on"},
             "events.port": {"EventLease"},
             "injection.bounded_answers": {"Allowance", "AnswerTooLarge", "bounded_answer"},
             "model.plugin_resources": {"PluginResource", "PluginResources"},

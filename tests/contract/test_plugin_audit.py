@@ -15,7 +15,8 @@ from mcp import Client
 
 import oauthbroker
 from oauthbroker.audit import AuditEntry, TokenInjected, TokenIssued
-from oauthbroker.flowtools.running.auditing import EffectSent, audit_from_threads
+from oauthbroker.flowtools.risk.audit_types import EffectSent
+from oauthbroker.flowtools.running.auditing import audit_from_threads
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.requests import BrokerRequests
 from oauthbroker.integrations import OAuthMcp

@@ -61,7 +61,7 @@ def resources_of(folder: Path) -> PluginResources:
 @asynccontextmanager
 async def flow_service(folder: Path, versions: FlowVersions) -> AsyncIterator[FlowService]:
     resources = resources_of(folder)
-    given: dict[str, Any] = {"store": folder / "store", "ports": Ports(), "versions": versions, "audit": Entries()}
+    given: dict[str, Any] = {"store": folder / "store", "ports": Ports(), "versions": versions}
     service = FlowService(resources.resources[0], folder, **given)
     try:
         await service.look()
@@ -72,7 +72,7 @@ async def flow_service(folder: Path, versions: FlowVersions) -> AsyncIterator[Fl
 
 async def furnish(folder: Path, store: Store) -> dict[str, str]:
     """Deploy the tools in a store and run them. Return the ids of the runs, by their tool."""
-    versions, ids = FlowVersions(state_of(store), SystemClock()), {}
+    versions, ids = FlowVersions(state_of(store), SystemClock(), Entries()), {}
     await asyncio.to_thread(pages_bundle, folder, versions)
     async with flow_service(folder, versions) as service:
         for name, number in (("note", 0), ("checked", 2), ("computed", 1), ("hostile", 0)):

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.plugin_services.plugin_state import PluginState
-from oauthbroker.plugins import Clock, SystemClock
+from oauthbroker.plugins import Clock, PluginAudit, SystemClock
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.format.port import Store
 from oauthbroker.store.memory import MemoryStore
@@ -34,10 +34,10 @@ def _once(make: Callable[..., T]) -> Callable[..., T]:
     return made
 
 
-def versions_in(folder: Path, clock: Clock = SYSTEM) -> FlowVersions:
+def versions_in(folder: Path, clock: Clock = SYSTEM, audit: PluginAudit = lambda _: None) -> FlowVersions:
     """The versions of a folder, as another process would open them."""
     state = state_of(store_of(folder))
-    return on_loop(lambda: FlowVersions(state, clock))
+    return on_loop(lambda: FlowVersions(state, clock, audit))
 
 
 def state_of(store: Store) -> PluginState:

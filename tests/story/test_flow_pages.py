@@ -16,6 +16,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.flowtools.deployment.versions import FlowVersions, versions_of
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import approvals, journal
+from oauthbroker.flowtools.running.auditing import audit_from_threads
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.web.middleware.security_headers import content_security_policy, security_headers
@@ -67,7 +68,8 @@ async def office(identity_provider: IdentityProvider, test_clock: TestClock, tmp
     ids = await furnish(tmp_path, store)
     more: dict[str, Any] = {"clock": test_clock, "store": store, "plugins": {"flowtools": resources_of(tmp_path)}}
     async with running(identity_provider, [user_app(identity_provider)], **more) as harness:
-        yield Office(harness, await operator_browser(harness), tmp_path, versions_of(harness.broker), ids)
+        versions = versions_of(harness.broker, audit_from_threads(harness.broker.audit))
+        yield Office(harness, await operator_browser(harness), tmp_path, versions, ids)
 
 
 async def test_all_other_browsers_are_sent_to_the_login(office: Office) -> None:

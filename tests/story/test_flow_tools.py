@@ -18,6 +18,7 @@ from oauthbroker.flowtools.as_tools import FlowTools, tool_name
 from oauthbroker.flowtools.deployment.versions import versions_of
 from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.running.approvals import run_lines
+from oauthbroker.flowtools.running.auditing import audit_from_threads
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.spec import load_tool
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
@@ -40,7 +41,7 @@ class Agent:
     """An agent process whose registry has the flows of a broker."""
 
     def __init__(self, here: ConsentWorld) -> None:
-        self.here, self.versions = here, versions_of(here.harness.broker)
+        self.here, self.versions = here, versions_of(here.harness.broker, audit_from_threads(here.harness.broker.audit))
         self.registry, self.asked, self.turn = Registry(), list[str](), TURN
         self.flows = FlowTools(self.registry, versions=self.versions, runs=here.world.runs, actor_of=self.caller)
 

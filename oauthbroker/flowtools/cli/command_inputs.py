@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import typer
 
-from oauthbroker import BrokerError, Code, Secret, open_broker
+from oauthbroker import Broker, BrokerError, Code, Secret, open_broker
 from oauthbroker.flowtools.deployment.versions import FlowVersions, versions_of
+from oauthbroker.flowtools.entities.definition import Entity, entities_in
+from oauthbroker.flowtools.running.mail import SmtpAdapter
+from oauthbroker.flowtools.running.ports import Ports, with_sandbox
 from oauthbroker.flowtools.serving.data import urls_of
-from oauthbroker.plugins import PluginAudit, PluginResources, on_thread
+from oauthbroker.plugins import PluginResources, on_thread
 
 if TYPE_CHECKING:
-    from oauthbroker import Broker
     from oauthbroker.flowtools.entities.database import Database as Opened
-    from oauthbroker.flowtools.entities.definition import Entity
-    from oauthbroker.flowtools.running.ports import Ports
 
 T = TypeVar("T")
 Absent = Literal["refused", "made", "empty"]
@@ -43,46 +43,38 @@ MailPassword = Annotated[str, typer.Option(envvar="OAUTHBROKER_FLOWS_MAIL_PASSWO
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a command works: the versions, the audit log and the database of the configured broker."""
+    """Where a command works: the versions and the database of the configured broker."""
 
     versions: FlowVersions
-    audit: PluginAudit
     database: str
 
 
-@dataclass(frozen=True)
-class CommandInputs:
-    """What a command is told. Options win over the FlowService."""
+def with_ports(
+    config: Path,
+    work: Callable[[Place, list[Entity], Ports], T],
+    entities: Sequence[Path],
+    *,
+    database: str = "",
+    sandbox: bool,
+    mail: str,
+    mail_password: str,
+) -> T:
+    """Return what work makes of broker, entities and ports, in a thread. Options win over the FlowService. Raises
+    FlowRefused and ValueError."""
+    from oauthbroker.flowtools.serving.service import ports_of
 
-    entities: Sequence[Path]
-    config: Path
-    _: KW_ONLY
-    database: str = ""
-    sandbox: bool
-    mail: str
-    mail_password: str = field(repr=False)
+    async def done(broker: Broker) -> T:
+        resources = broker.bundle.plugins.get("flowtools", PluginResources())
+        folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
+        ports = ports_of(next(iter(resources.resources), None), broker)
+        if mail:
+            password = Secret(mail_password) if mail_password else None
+            ports = replace(ports, email=SmtpAdapter(mail, password))
+        found, played = entities_in(entities or folders), with_sandbox(ports) if sandbox else ports
+        place = _place(broker, database)
+        return await on_thread(lambda: work(place, found, played))
 
-    def use(self, work: Callable[[Place, list[Entity], Ports], T]) -> T:
-        """Return what work makes of broker, entities and ports, in a thread. Raises FlowRefused and ValueError."""
-        from oauthbroker.flowtools.entities.definition import entities_in
-
-        async def used(broker: Broker) -> T:
-            resources = broker.bundle.plugins.get("flowtools", PluginResources())
-            folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
-            found, ports = entities_in(self.entities or folders), self._with_options(_ports(broker, resources))
-            place = _place(broker, self.database)
-            return await on_thread(lambda: work(place, found, ports))
-
-        return with_broker(self.config, used)
-
-    def _with_options(self, ports: Ports) -> Ports:
-        from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
-        from oauthbroker.flowtools.running.ports import with_sandbox
-
-        if self.mail:
-            password = Secret(self.mail_password) if self.mail_password else None
-            ports = replace(ports, email=SmtpAdapter(mail_server(self.mail, password)))
-        return with_sandbox(ports) if self.sandbox else ports
+    return with_broker(config, done)
 
 
 def at_broker(config: Path, work: Callable[[Place], T], database: str = "") -> T:
@@ -99,7 +91,7 @@ def _place(broker: Broker, database: str) -> Place:
     from oauthbroker.flowtools.running.auditing import audit_from_threads
 
     url = database or next(iter(urls_of(broker.bundle)), _SQLITE)
-    return Place(versions_of(broker), audit_from_threads(broker.audit), url)
+    return Place(versions_of(broker, audit_from_threads(broker.audit)), url)
 
 
 def database_url(url: str, config: Path) -> str:
@@ -128,12 +120,3 @@ def with_broker(config: Path, work: Callable[[Broker], Awaitable[T]]) -> T:
             return await work(broker)
 
     return asyncio.run(done())
-
-
-def _ports(broker: Broker, resources: PluginResources) -> Ports:
-    from oauthbroker.flowtools.running.ports import Ports
-    from oauthbroker.flowtools.running.requests import BrokerRequests
-    from oauthbroker.flowtools.serving.service import ports_of
-
-    found = [ports_of(each, broker) for each in resources.resources]
-    return found[0] if found else Ports(requests=BrokerRequests(broker))

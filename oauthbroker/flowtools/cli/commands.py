@@ -19,7 +19,7 @@ from oauthbroker.flowtools.cli.deploying_commands import (
     acknowledge,
     activate,
     deploy,
-    problems_printed,
+    refusals_printed,
     say,
     versions,
     withdraw,
@@ -98,7 +98,7 @@ def graph(
     out: Annotated[Path | None, typer.Option(help="Write the SVG here. Left out: print it.")] = None,
 ) -> None:
     """Draw a tool's flow as SVG, its findings in colour."""
-    with problems_printed(as_json=False):
+    with refusals_printed():
         tool = load_tool(read_input(file), str(file))
     drawn = draw(tool, findings(tool))
     if out is None:
@@ -131,7 +131,7 @@ def _as_json(tool: FlowTool, assessment: RiskAssessment) -> dict[str, Any]:
     return {
         "name": tool.name,
         "version": tool.version,
-        "file": tool.source.file,
+        "file": tool.source.document.file,
         "digest": tool.source.digest,
         "risk": assessment.risk,
         "deployable": assessment.deployable,

@@ -9,14 +9,13 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.cli.command_inputs import (
     CONFIG,
-    CommandInputs,
     Config,
     Entities,
     Mail,
@@ -25,19 +24,17 @@ from oauthbroker.flowtools.cli.command_inputs import (
     Policies,
     Sandbox,
     at_broker,
+    with_ports,
 )
 from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
+from oauthbroker.flowtools.entities.definition import Entity, entities_by_name
 from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.risk.records import Entry, finding_key
-from oauthbroker.flowtools.risk.rules import FlowFinding
+from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.specification.policies import Policy, input_policies
-from oauthbroker.flowtools.specification.source import FlowRefused, read_input
+from oauthbroker.flowtools.specification.source import FlowRefused, read_input, refuse
 from oauthbroker.flowtools.specification.spec import load_tool
 from oauthbroker.plugins import ConfigProblem, harmless_text
-
-if TYPE_CHECKING:
-    from oauthbroker.flowtools.entities.definition import Entity
-    from oauthbroker.flowtools.running.ports import Ports
 
 T = TypeVar("T")
 Tool = Annotated[Path, typer.Argument(help="A JSON or YAML file with one tool.")]
@@ -58,20 +55,10 @@ def acknowledge(
     as_json: AsJson = False,
 ) -> None:
     """Record that a person accepts the yellow findings of exactly these bytes."""
-    from oauthbroker.flowtools.running.auditing import FindingAcknowledged
-
-    with problems_printed(as_json=as_json):
+    with refusals_printed(as_json=as_json):
         tool = load_tool(read_input(file), str(file))
-        assessment = assess(tool, _policies(policy))
-        about: dict[str, Any] = {"tool": tool.name, "version": tool.version, "digest": tool.source.digest}
-
-        def recorded(here: Place) -> list[FlowFinding]:
-            def before(key: str) -> None:
-                here.audit(FindingAcknowledged(**about, finding=key, actor=account(), by=by.strip()))
-
-            return here.versions.acknowledgements.record(tool, assessment, by=by, chosen=finding, before=before)
-
-        new = at_broker(config, recorded)
+        given: dict[str, Any] = {"assessment": assess(tool, _policies(policy)), "chosen": finding, **_person(by)}
+        new = at_broker(config, lambda here: here.versions.acknowledgements.record(tool, **given))
     answer = {"digest": tool.source.digest, "acknowledged": [finding_key(each) for each in new]}
     count = f"{len(new) or 'no'} finding{'s' * (len(new) != 1)} acknowledged"
     lines = [f"{finding_key(each)}: {each.what}" for each in new]
@@ -92,23 +79,19 @@ def deploy(  # noqa: PLR0913  (options)
 ) -> None:
     """Deploy a version. Red is refused, yellow needs `acknowledge`. Its entities, and an adapter for each external
     node, are configured. The first version of a tool serves at once."""
-    inputs = CommandInputs(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
-    with problems_printed(as_json=as_json), refusals_printed():
-        raw, policies, person = read_input(file), _policies(policy), by.strip() or account()
+    from oauthbroker.flowtools.running.flow import ready
+
+    given: dict[str, Any] = {"sandbox": sandbox, "mail": mail, "mail_password": mail_password}
+    with refusals_printed(as_json=as_json):
+        raw, policies = read_input(file), _policies(policy)
         tool = load_tool(raw, str(file))
 
         def deployed(here: Place, found: list[Entity], ports: Ports) -> tuple[DeployedFlow, int | None]:
-            from oauthbroker.flowtools.entities.definition import entities_by_name
-            from oauthbroker.flowtools.running.auditing import VersionDeployed
-            from oauthbroker.flowtools.running.flow import ready
-
             ready(tool, entities=entities_by_name(found), ports=ports, policies=policies)
-            given: dict[str, Any] = {"digest": tool.source.digest, "actor": account(), "by": person}
-            entry = VersionDeployed(tool=tool.name, version=tool.version, **given)
-            flow = here.versions.deploy(raw, str(file), by=person, policies=policies, before=lambda: here.audit(entry))
+            flow = here.versions.deploy(raw, str(file), **_person(by), policies=policies)
             return flow, here.versions.serving(tool.name)
 
-        flow, serving = inputs.use(deployed)
+        flow, serving = with_ports(config, deployed, entities, **given)
     _tell(flow, serving, "deployed", config, as_json=as_json)
 
 
@@ -121,14 +104,8 @@ def activate(
     as_json: AsJson = False,
 ) -> None:
     """Let a deployed version serve, forward or back. The others stay deployed."""
-    from oauthbroker.flowtools.running.auditing import VersionActivated
-
-    entry = VersionActivated(tool=name, version=version, actor=account(), by=by.strip() or account())
-    with problems_printed(as_json=as_json):
-        flow = at_broker(
-            config,
-            lambda here: here.versions.activate(name, version, by=by or account(), before=lambda: here.audit(entry)),
-        )
+    with refusals_printed(as_json=as_json):
+        flow = at_broker(config, lambda here: here.versions.activate(name, version, **_person(by)))
     _tell(flow, version, "activated", config, as_json=as_json)
 
 
@@ -143,14 +120,9 @@ def withdraw(
     as_json: AsJson = False,
 ) -> None:
     """Permanently stop new calls to a version. Its runs that have begun go on to their end."""
-    from oauthbroker.flowtools.running.auditing import VersionWithdrawn
-
-    entry = VersionWithdrawn(tool=name, version=version, actor=account(), by=by.strip() or account())
-    given: dict[str, Any] = {"by": by or account(), "why": why, "serving": serving}
-    with problems_printed(as_json=as_json):
-        record = at_broker(
-            config, lambda here: here.versions.withdraw(name, version, **given, before=lambda: here.audit(entry))
-        )
+    given: dict[str, Any] = {"why": why, "serving": serving, **_person(by)}
+    with refusals_printed(as_json=as_json):
+        record = at_broker(config, lambda here: here.versions.withdraw(name, version, **given))
     line = f"{name} version {version}: {_withdrawn(record)}; its runs that have begun go on"
     say({"name": name, "version": version, "withdrawn": _record(record)}, [line], as_json=as_json)
 
@@ -239,35 +211,33 @@ def say(answer: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> No
 
 
 @contextmanager
-def problems_printed(*, as_json: bool) -> Iterator[None]:
-    """Print the problems of a refusal, and end with status 1."""
+def refusals_printed(*, as_json: bool = False) -> Iterator[None]:
+    """Print the problems of a refusal, and end with status 1. Refuse a command as the database does, without the text
+    of a driver: it may quote the URL."""
     try:
         yield
     except FlowRefused as refused:
         say({"problems": [each.to_json() for each in refused.problems]}, [str(refused)], as_json=as_json)
         raise typer.Exit(1) from None
-
-
-@contextmanager
-def refusals_printed() -> Iterator[None]:
-    """Refuse a command as the database does, without the text of a driver: it may quote the URL."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (BrokerError, FlowRefused):
-        raise
     except ValueError as error:
         raise BrokerError(Code.REQUEST_INVALID, note=str(error)) from None
-    except SQLAlchemyError as error:
+    except Exception as error:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        if not isinstance(error, SQLAlchemyError):
+            raise
         raise BrokerError(Code.REQUEST_INVALID, note=f"the database: {type(error).__name__}") from None
 
 
 def _policies(paths: list[Path]) -> list[Policy]:
     own, problems = input_policies(paths)
-    if problems:
-        raise FlowRefused(problems)
+    refuse(problems)
     return own
+
+
+def _person(by: str) -> dict[str, str]:
+    """Return who acts: a name, and the account of this process, which also stands for a name that is left out."""
+    return {"by": by or account(), "account": account()}
 
 
 def account() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -13,7 +14,6 @@ import typer
 from oauthbroker import BrokerError, Code, Turn, TurnAuth
 from oauthbroker.flowtools.cli.command_inputs import (
     CONFIG,
-    CommandInputs,
     Config,
     Database,
     Entities,
@@ -24,17 +24,18 @@ from oauthbroker.flowtools.cli.command_inputs import (
     at_broker,
     database_url,
     opened,
+    with_ports,
 )
-from oauthbroker.flowtools.cli.deploying_commands import AsJson, By, account, problems_printed, refusals_printed, say
+from oauthbroker.flowtools.cli.deploying_commands import AsJson, By, account, refusals_printed, say
+from oauthbroker.flowtools.entities.definition import Entity, entities_in
 from oauthbroker.flowtools.risk.records import person
+from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.source import MOST_BYTES, read_input
 from oauthbroker.plugins import decode_json, harmless_text
 
 if TYPE_CHECKING:
-    from oauthbroker.flowtools.entities.definition import Entity
     from oauthbroker.flowtools.running.approvals import RunLine
-    from oauthbroker.flowtools.running.ports import Ports
     from oauthbroker.flowtools.running.working import RunResult
 
 _Decision = Literal["approve", "decline", "retry", "cancel"]
@@ -67,23 +68,21 @@ def run(  # noqa: PLR0913  (options)
 
     subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject}
     turn = Turn("flowtools", "command", auth=TurnAuth(subjects=subjects)) if subjects else None
-    with problems_printed(as_json=as_json), refusals_printed():
+    with refusals_printed(as_json=as_json):
         data, actor = _input(given), Actor(id=caller or account(), roles=frozenset(role), turn=turn)
-        inputs = CommandInputs(
-            entities, config, database=database, sandbox=sandbox, mail=mail, mail_password=mail_password
-        )
+        options: dict[str, Any] = {"database": database, "mail": mail, "mail_password": mail_password}
 
         def call(here: Place, found: list[Entity], ports: Ports) -> RunResult:
             deployed = here.versions.deployed(name)
             there = opened(here.database, absent="made" if apply else "refused")
             if apply:
                 apply_changes(there, found)
-            runs = FlowRuns(there, found, ports, audit=here.audit)
+            runs = FlowRuns(there, found, ports, audit=here.versions.audit)
             flow = runs.ready(deployed.tool, deployed.policies)
             flow = replace(flow, withdrawn=deployed.withdrawn is not None)
             return runs.resume(flow, resume) if resume else runs.call(flow, data, actor)
 
-        result = inputs.use(call)
+        result = with_ports(config, call, entities, sandbox=sandbox, **options)
     _tell(result, as_json=as_json)
     raise typer.Exit({"succeeded": 0, "waiting": _ASK_A_PERSON}.get(result.state, 1))
 
@@ -107,27 +106,13 @@ def runs(
     with refusals_printed(), opened(database_url(database, config)).transaction() as connection:
         there = journal.exist(connection)
         rows = [_row(each) for each in approvals.run_lines(connection, limit=limit, **where)] if there else []
-        detail = approvals.run_detail(connection, run_id) if run_id and rows else None
+        if run_id and rows:
+            rows[0]["steps"] = [each._asdict() for each in journal.step_lines(connection, run_id)]
+            made = approvals.decisions(connection, run_id)
+            rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in made]
     if run_id and not rows:
         raise BrokerError(Code.NOT_FOUND, note="no run with this id")
-    if detail is not None:
-        rows[0]["steps"] = [each._asdict() for each in detail.steps]
-        decisions = detail.decisions
-        rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in decisions]
-    if as_json:
-        typer.echo(json.dumps({"runs": rows}, ensure_ascii=False))
-        return
-    for row in rows:
-        why = f": {harmless_text(row['code'] or '')} {harmless_text(row['message'])}" if row["message"] else ""
-        by = harmless_text(row["actor"] or "no caller")
-        typer.echo(f"{row['run']}  {row['tool']}@{row['version']}  {row['state']}  {row['started']}  by {by}{why}")
-        for note in row["notes"]:
-            typer.echo(f"  note: {harmless_text(note)}")
-        for step in row.get("steps", ()):
-            typer.echo(f"  {step['node']}  {step['state']}  attempts {step['attempts']}, rows {step['rows']}")
-        for each in row.get("decisions", ()):
-            by = f" by {each['by']}" if each["by"] else ""
-            typer.echo(harmless_text(f"  policy {each['policy']}: {each['decision']}{by}"))
+    say({"runs": rows}, (harmless_text(line) for row in rows for line in _lines(row)), as_json=as_json)
 
 
 _STOPPED: Final = "A run that a policy has stopped: flow runs --state escalated."
@@ -184,8 +169,12 @@ def _decide(decision: _Decision, run_id: str, *, by: str, database: str, config:
 
     decide = getattr(approvals, decision)
     more |= {"by": person(by or account()), "account": account()}
+
+    def decided(here: Place) -> Any:
+        return decide(opened(here.database), run_id, audit=here.versions.audit, **more)
+
     with refusals_printed():
-        return at_broker(config, lambda here: decide(opened(here.database), run_id, audit=here.audit, **more), database)
+        return at_broker(config, decided, database)
 
 
 def plan(
@@ -197,9 +186,8 @@ def plan(
 ) -> None:
     """Show how the tables would change to fit the entities, and change nothing. Status 1: data would be lost."""
     from oauthbroker.flowtools.entities import database as tables
-    from oauthbroker.flowtools.entities.definition import entities_in
 
-    with problems_printed(as_json=as_json), refusals_printed():
+    with refusals_printed(as_json=as_json):
         changes = tables.plan(opened(database_url(database, config), absent="empty"), entities_in(entities))
     answer = {"changes": [{"what": each.what, "refused": each.refused or None} for each in changes]}
     say(answer, map(str, changes) if changes else ["the tables fit the entities"], as_json=as_json)
@@ -229,6 +217,18 @@ def _row(run: RunLine) -> dict[str, Any]:
         "actor": run.caller,
         "started": iso(run.started),
     }
+
+
+def _lines(row: dict[str, Any]) -> Iterator[str]:
+    why = f": {row['code'] or ''} {row['message']}" if row["message"] else ""
+    by = row["actor"] or "no caller"
+    yield f"{row['run']}  {row['tool']}@{row['version']}  {row['state']}  {row['started']}  by {by}{why}"
+    yield from (f"  note: {note}" for note in row["notes"])
+    for step in row.get("steps", ()):
+        yield f"  {step['node']}  {step['state']}  attempts {step['attempts']}, rows {step['rows']}"
+    for each in row.get("decisions", ()):
+        by = f" by {each['by']}" if each["by"] else ""
+        yield f"  policy {each['policy']}: {each['decision']}{by}"
 
 
 def _tell(result: RunResult, *, as_json: bool) -> None:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from oauthbroker import BrokerError, Code
+from oauthbroker import Broker, BrokerError, Code
 from oauthbroker.flowtools.risk import records
 from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
+from oauthbroker.flowtools.risk.audit_types import VersionActivated, VersionDeployed, VersionWithdrawn
 from oauthbroker.flowtools.risk.records import Entry
 from oauthbroker.flowtools.specification.policies import Policy, load_policy
 from oauthbroker.flowtools.specification.source import FlowRefused, nearest, refusal_at
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, policy_names, refuse_changed
-from oauthbroker.plugins import Clock, ConfigProblem, PluginState, SystemClock
+from oauthbroker.plugins import Clock, ConfigProblem, PluginAudit, PluginState, SystemClock
 
-if TYPE_CHECKING:
-    from oauthbroker import Broker
-
-Before = Callable[[], None]  # is called before an act
 _LONGEST_REASON: Final = 300
 _REFERENCE = re.compile(r"([A-Za-z0-9.]{1,128})(?:@([1-9][0-9]{0,17}))?")
 
@@ -40,23 +37,26 @@ class DeployedFlow:
 
 
 class FlowVersions:
-    """The versions in the broker's store: `FlowVersions(broker.plugin_state("flowtools"), clock)`. Make it on the event
-    loop of the broker, and call its methods from threads: they block. Those that write wait for one another."""
+    """The versions in the broker's store. Make it on the event loop of the broker, and call its methods from threads:
+    they block. Those that write wait for one another. `audit` is `audit_from_threads(broker.audit)`: it gets the entry
+    of each act before the record, with the person's name `by` and `account`, that of the login; left out, it is `by`.
+    """
 
-    def __init__(self, state: PluginState, clock: Clock) -> None:
-        self._records, self._clock = records.FlowRecords(state), clock
-        self.acknowledgements = records.Acknowledgements(self._records, clock)
+    def __init__(self, state: PluginState, clock: Clock, audit: PluginAudit) -> None:
+        self._records, self._clock, self.audit = records.FlowRecords(state), clock, audit
+        self.acknowledgements = records.Acknowledgements(self._records, clock, audit)
 
     def deploy(
-        self, raw: bytes, file: str, *, by: str, policies: Iterable[Policy] = (), before: Before = lambda: None
+        self, raw: bytes, file: str, *, by: str, account: str = "", policies: Iterable[Policy] = ()
     ) -> DeployedFlow:
-        """Deploy a specification. Idempotent. The first version of a tool serves. `before` is called when nothing is
-        left that refuses it, if a record will be written. Raises FlowRefused for problems, red findings, yellow ones
-        that are not acknowledged, and a version that is there with other bytes."""
+        """Deploy a specification. Idempotent. The first version of a tool serves. Raises FlowRefused for problems, red
+        findings, yellow ones that are not acknowledged, and a version that is there with other bytes."""
         tool, given = load_tool(raw, file), list(policies)
         assessment = assess(tool, given)
         records.refuse_undeployable(tool, assessment)
         by, named = records.person(by), {name for _, name in policy_names(tool)}
+        about: dict[str, Any] = {"tool": tool.name, "version": tool.version, "digest": tool.source.digest}
+        audited = VersionDeployed(**about, actor=account or by, by=by)
         text = {
             "yaml": file.endswith((".yaml", ".yml")),
             "specification": raw.decode(),
@@ -70,21 +70,21 @@ class FlowVersions:
             there = self._records.of_version(tool.name, records.VERSIONS, tool.version)
             if not there:
                 self.acknowledgements.refuse_missing(tool, assessment)
-                before()
+                self.audit(audited)
                 entry = {"digest": tool.source.digest, "text": self._records.keep(text)}
                 self._add(tool.name, records.VERSIONS, tool.version, by, **entry)
             # the first entry counts, also if a command whose lease was lost has written meanwhile
             self._refuse_other(tool, text["policies"])
             if is_first:
                 if there:  # a command was killed between the two records
-                    before()
+                    self.audit(audited)
                 self._add(tool.name, records.ACTIVATIONS, tool.version, by)
 
         self._records.alone(write)
         return self.deployed(f"{tool.name}@{tool.version}")
 
-    def activate(self, name: str, version: int, *, by: str, before: Before = lambda: None) -> DeployedFlow:
-        """Let a deployed version serve. `before` is as in `deploy`. Raises BrokerError, also for a withdrawn one."""
+    def activate(self, name: str, version: int, *, by: str, account: str = "") -> DeployedFlow:
+        """Let a deployed version serve. Raises BrokerError, also for a withdrawn one."""
         by = records.person(by)
 
         def write() -> DeployedFlow:
@@ -94,18 +94,18 @@ class FlowVersions:
                 raise BrokerError(Code.REQUEST_INVALID, note=note)
             if self.serving(name) != version:
                 self._refuse_clash(flow.tool)
-                before()
+                self.audit(VersionActivated(tool=name, version=version, actor=account or by, by=by))
                 self._add(name, records.ACTIVATIONS, version, by)
             return flow
 
         return self._records.alone(write)
 
     def withdraw(
-        self, name: str, version: int, *, by: str, why: str = "", serving: bool = False, before: Before = lambda: None
+        self, name: str, version: int, *, by: str, account: str = "", why: str = "", serving: bool = False
     ) -> Entry:
         """Permanently stop new calls to a version; its runs go on. Idempotent: the first entry stays, and is returned.
         One that serves is refused, unless `serving`: then none does. One whose text is damaged can be withdrawn.
-        `before` is as in `deploy`. Raises BrokerError if it is not deployed or serves."""
+        Raises BrokerError if it is not deployed or serves."""
         by = records.person(by)
         if len(why) > _LONGEST_REASON or not why.isprintable():
             note = f"a reason has at most {_LONGEST_REASON} printable characters"
@@ -118,7 +118,7 @@ class FlowVersions:
             if not serving and self.serving(name) == version:
                 note = f"{name}@{version} serves; activate another version, or write --serving to let none serve"
                 raise BrokerError(Code.REQUEST_INVALID, note=note)
-            before()
+            self.audit(VersionWithdrawn(tool=name, version=version, actor=account or by, by=by))
             self._add(name, records.WITHDRAWALS, version, by, why=why)
 
         self._records.alone(write)
@@ -207,9 +207,9 @@ class FlowVersions:
         return DeployedFlow(tool=tool, assessment=assessment, policies=policies, **about)
 
 
-def versions_of(broker: Broker) -> FlowVersions:
+def versions_of(broker: Broker, audit: PluginAudit) -> FlowVersions:
     """Return the versions in a broker's store. Call it on the broker's event loop."""
-    return FlowVersions(broker.plugin_state("flowtools"), SystemClock())
+    return FlowVersions(broker.plugin_state("flowtools"), SystemClock(), audit)
 
 
 def same_route(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:

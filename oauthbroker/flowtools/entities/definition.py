@@ -15,11 +15,11 @@ from oauthbroker import BrokerError
 from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
 from oauthbroker.flowtools.specification.expressions import NUMBER, TEXT, TRUTH, Expression, Names, Scope
 from oauthbroker.flowtools.specification.source import (
-    FlowRefused,
     Keys,
     input_files,
     read_input,
     read_source,
+    refuse,
     shape_problems,
 )
 from oauthbroker.flowtools.specification.spec import RESERVED, lower_camel
@@ -113,9 +113,7 @@ def validator_of(kind: str) -> Any:
 def load_entity(raw: bytes, file: str) -> Entity:
     """Load an entity from the bytes of a JSON or YAML file. Raises FlowRefused with every problem."""
     source = read_source(raw, file)
-    problems = list(shape_problems(source, "EntityDefinition"))
-    if problems:
-        raise FlowRefused(problems)
+    refuse(shape_problems(source, "EntityDefinition"))
     entity = _ENTITY.validate_python({**source.data, "written": source.data})
     problems = [source.problem(*each) for each in _problems(entity)]
     if not problems:
@@ -123,8 +121,7 @@ def load_entity(raw: bytes, file: str) -> Entity:
             _ = entity.conditions
         except ExpressionRefused as error:
             problems.append(source.problem(("invariants",), f"{error.what} (character {error.column})", error.hint))
-    if problems:
-        raise FlowRefused(problems)
+    refuse(problems)
     return entity
 
 

@@ -54,24 +54,18 @@ class Rows:
         self._connection.execute(insert(self._tables[name]).values(**first, **values))
         return self._written(name, row_id)
 
-    def update(self, name: str, filter_: Values, fields: Values, limit: int = MOST_ROWS) -> list[dict[str, Any]]:
-        """Change fields of the rows that fit. Refuses more rows than `limit`."""
-        entity = self._entities[name]
-        values = self._values(entity, fields)
-        return [self._change(name, row, values) for row in self._few(name, filter_, limit)]
-
-    def transition(
-        self, name: str, filter_: Values, to: str, fields: Values, limit: int = MOST_ROWS
+    def update(
+        self, name: str, filter_: Values, fields: Values, limit: int = MOST_ROWS, *, to: str | None = None
     ) -> list[dict[str, Any]]:
-        """Move the status of the rows that fit, if the machine has that transition, and change fields with it."""
-        entity = self._entities[name]
-        machine = entity.status
-        values = self._values(entity, fields)
+        """Change fields of the rows that fit, and their status if it is to move `to` another one: the machine has to
+        have that transition for each. Refuses more rows than `limit`."""
+        machine, values = self._entities[name].status, self._values(self._entities[name], fields)
         rows = self._few(name, filter_, limit)
-        for row in rows:
+        for row in rows if to is not None else ():
             if machine is None or to not in machine.transitions.get(row["status"], ()):
                 raise FlowFailed("transitionRefused", f"{name} has no transition to {to} from the status of the row")
-        return [self._change(name, row, {**values, "status": to}) for row in rows]
+        values |= {} if to is None else {"status": to}
+        return [self._change(name, row, values) for row in rows]
 
     def soft_delete(self, name: str, filter_: Values, at: str, limit: int = MOST_ROWS) -> list[dict[str, Any]]:
         """Mark the rows that fit as deleted. They keep their values and are no longer read."""
@@ -93,12 +87,8 @@ class Rows:
 
     def _select(self, name: str, filter_: Values, limit: int, *, lock: bool = False) -> list[dict[str, Any]]:
         table = self._tables[name]
-        wanted = (
-            select(table)
-            .where(table.c.deletedAt.is_(None), self._mine(name), *self._fits(name, filter_))
-            .order_by(table.c.id)
-            .limit(limit)
-        )
+        wanted = select(table).where(table.c.deletedAt.is_(None), self._mine(name), *self._fits(name, filter_))
+        wanted = wanted.order_by(table.c.id).limit(limit)
         return [_as_json(row, table) for row in self._connection.execute(wanted.with_for_update() if lock else wanted)]
 
     def _few(self, name: str, filter_: Values, limit: int) -> list[dict[str, Any]]:
@@ -144,10 +134,8 @@ class Rows:
         policy, actor = entity.row_policy, self._actor
         bound = policy and policy.field in values and not (actor and actor.roles & policy.all_rows)
         if policy and bound and (actor is None or values[policy.field] != actor.id):
-            raise FlowFailed(
-                "rowForbidden",
-                f"a row of {entity.name} for another owner: {entity.name}.{policy.field} is not the caller's id",
-            )
+            why = f"a row of {entity.name} for another owner: {entity.name}.{policy.field} is not the caller's id"
+            raise FlowFailed("rowForbidden", why)
         return values
 
     def _fits(self, name: str, filter_: Values) -> list[ColumnElement[bool]]:

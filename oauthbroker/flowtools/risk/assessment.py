@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from oauthbroker.flowtools.risk import rules
-from oauthbroker.flowtools.risk.rules import FlowFinding, graph_of, order, paths
+from oauthbroker.flowtools.risk.rules import FlowFinding, order, paths
 from oauthbroker.flowtools.specification.expression_text import ExpressionRefused, folded
 from oauthbroker.flowtools.specification.expressions import (
     DYNAMIC,
     NO_NAMES,
+    NUMBER,
     TEXT,
     TRUTH,
     Expression,
@@ -33,7 +34,8 @@ from oauthbroker.flowtools.specification.spec import (
 from oauthbroker.plugins import ConfigProblem
 
 MOST_EXPRESSIONS: Final = 2000
-_WANTED: Final = {"if": TRUTH, "assert": TRUTH}
+_KEPT: Final = frozenset({TEXT, NUMBER, TRUTH, "LIST", "MAP"})  # types of a transform's result
+_ANSWERED: Final = EXTERNAL | {"transform", "write"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,17 +61,22 @@ def assess(tool: FlowTool, policies: Iterable[Policy] = ()) -> RiskAssessment:
     """Assess a tool. Pure: no clock, no network, no file."""
     found = rules.findings(tool)
     known = policies_by_name(policies)
-    problems = list(_unknown_policies(tool, known))
+    others = f"known are {', '.join(sorted(known))}; name the file of another one: --policy"
+    problems = [
+        tool.source.problem(path, "an unknown policy", nearest(name, known) or others)
+        for path, name in policy_names(tool)
+        if name not in known
+    ]
     expressions = _Expressions(tool)
     if sum(1 for node in tool.nodes.values() for _ in _texts(node)) > MOST_EXPRESSIONS:
-        hint = "split the tool"
-        problems.append(tool.source.problem(("flow", "nodes"), f"more than {MOST_EXPRESSIONS} expressions", hint))
+        what = f"more than {MOST_EXPRESSIONS} expressions"
+        problems.append(tool.source.problem(("flow", "nodes"), what, "split the tool"))
     else:
         problems += expressions.problems()
     risk = rules.risk_of(found)
     notes = [*_idle(tool), *_may_be_null(tool, expressions.checked.values())]
-    if tool.written_risk not in {None, risk}:
-        notes.append(f"riskLevel is written as {tool.written_risk}; the risk is {risk}")
+    if tool.risk_level not in {None, risk}:
+        notes.append(f"riskLevel is written as {tool.risk_level}; the risk is {risk}")
     return RiskAssessment(
         risk=risk,
         findings=tuple(found),
@@ -78,15 +85,6 @@ def assess(tool: FlowTool, policies: Iterable[Policy] = ()) -> RiskAssessment:
         concurrency=rules.concurrency_of(tool),
         expressions=expressions.checked,
     )
-
-
-def _unknown_policies(tool: FlowTool, known: Mapping[str, Policy]) -> Iterator[ConfigProblem]:
-    for path, name in policy_names(tool):
-        if name not in known:
-            hint = (
-                nearest(name, known) or f"known are {', '.join(sorted(known))}; name the file of another one: --policy"
-            )
-            yield tool.source.problem(path, "an unknown policy", hint)
 
 
 class _Expressions:
@@ -99,7 +97,7 @@ class _Expressions:
 
     def problems(self) -> Iterator[ConfigProblem]:
         """Check the expressions, and yield their problems."""
-        tool, graph = self._tool, graph_of(self._tool)
+        tool = self._tool
         if tool.idempotency_key is not None:
             known = self._given | Names(types={"caller.id": TEXT})
             yield from self._check([(("idempotencyKey",), tool.idempotency_key, TEXT)], Scope(known), known, ())
@@ -109,10 +107,10 @@ class _Expressions:
                 yield tool.source.problem((*node.path, "id"), "the name of an entity that the flow reads", hint)
         binds: dict[str, Names] = {}
         scopes: dict[tuple[object, ...], Scope] = {}
-        reached = paths([tool.start], graph.after) if tool.start in tool.nodes else ()
-        for name in (name for name in order(graph) if name in reached):  # rule 6 has named the others
-            node, result = graph.nodes[name], DYNAMIC
-            bound = _common([binds[each] for each in graph.before[name] if each in binds])
+        reached = paths([tool.start], tool.after) if tool.start in tool.nodes else ()
+        for name in (name for name in order(tool) if name in reached):  # rule 6 has named the others
+            node, result = tool.nodes[name], DYNAMIC
+            bound = _common([binds[each] for each in tool.before[name] if each in binds])
             if texts := list(_texts(node)):
                 known = self._given | bound
                 used = known.used_in(text for _, text, _ in texts)
@@ -160,17 +158,10 @@ def _may_be_null(tool: FlowTool, expressions: Iterable[Expression]) -> Iterator[
 
 def _bound_by(node: Node, result: str) -> Names:
     """Return what a node binds. A read also binds its entity's name."""
-    match node.type:
-        case "transform":
-            return Names(types={f"{node.id}.result": result if result in _KEPT else DYNAMIC})
-        case "read":
-            return Names(types=dict.fromkeys((node.id, lower_camel(read_name(node))), DYNAMIC))
-        case "write" | "httpRequest" | "payment" | "email" | "sms":
-            return Names(types={f"{node.id}.result": DYNAMIC})
-    return NO_NAMES
-
-
-_KEPT: Final = frozenset({"STRING", "DOUBLE", "BOOL", "LIST", "MAP"})
+    if node.type == "read":
+        return Names(types=dict.fromkeys((node.id, lower_camel(read_name(node))), DYNAMIC))
+    kind = result if result in _KEPT else DYNAMIC
+    return Names(types={f"{node.id}.result": kind}) if node.type in _ANSWERED else NO_NAMES
 
 
 def _common(all_bound: list[Names]) -> Names:
@@ -191,7 +182,7 @@ def _texts(node: Node) -> Iterator[tuple[Keys, str, str]]:
     """Yield (path in the document, text, wanted type) of each expression of a node."""
     config, place = node.config, (*node.path, "config")
     if isinstance(config.get("expression"), str):
-        yield (*place, "expression"), config["expression"], _WANTED.get(node.type, "")
+        yield (*place, "expression"), config["expression"], TRUTH if node.type in {"if", "assert"} else ""
     for member in ("filter", "fields", "path", "query"):
         for key, text in config.get(member, {}).items():
             yield (*place, member, key), text, ""

@@ -13,10 +13,11 @@ from typing import Any, Final, TypeVar
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.risk.assessment import RiskAssessment
+from oauthbroker.flowtools.risk.audit_types import FindingAcknowledged
 from oauthbroker.flowtools.risk.rules import RED, YELLOW, FlowFinding
-from oauthbroker.flowtools.specification.source import FlowRefused, refusal_at
+from oauthbroker.flowtools.specification.source import refusal_at, refuse
 from oauthbroker.flowtools.specification.spec import FlowTool
-from oauthbroker.plugins import Clock, ConfigProblem, PluginState
+from oauthbroker.plugins import Clock, ConfigProblem, PluginAudit, PluginState, wait_on
 
 Entry = Mapping[str, Any]
 T = TypeVar("T")
@@ -107,7 +108,7 @@ class FlowRecords:
         raise refusal_at(where, *DAMAGED)
 
     def _done(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return wait_on(self._loop, work, None)
 
 
 def _hash(text: Entry) -> str:
@@ -117,8 +118,8 @@ def _hash(text: Entry) -> str:
 class Acknowledgements:
     """The acknowledgements of all tools. One holds for the bytes of one specification, found by their digest."""
 
-    def __init__(self, records: FlowRecords, clock: Clock) -> None:
-        self._records, self._clock = records, clock
+    def __init__(self, records: FlowRecords, clock: Clock, audit: PluginAudit) -> None:
+        self._records, self._clock, self._audit = records, clock, audit
 
     def of(self, tool: FlowTool) -> list[Entry]:
         """Return the acknowledgements of exactly this specification, the oldest first."""
@@ -130,16 +131,10 @@ class Acknowledgements:
         return [each for each in assessment.findings if each.risk == YELLOW and finding_key(each) not in known]
 
     def record(
-        self,
-        tool: FlowTool,
-        assessment: RiskAssessment,
-        *,
-        by: str,
-        chosen: Collection[str] = (),
-        before: Callable[[str], None] = lambda _: None,
+        self, tool: FlowTool, assessment: RiskAssessment, *, by: str, account: str = "", chosen: Collection[str] = ()
     ) -> list[FlowFinding]:
-        """Record that a person accepts findings, the chosen ones or all, and return the new ones. `before` gets each
-        one's key. Raises FlowRefused for a tool that cannot be deployed, and BrokerError for an unknown finding."""
+        """Record that a person accepts findings, the chosen ones or all, and return the new ones. Raises FlowRefused
+        for a tool that cannot be deployed, and BrokerError for an unknown finding."""
         refuse_undeployable(tool, assessment)
         by = person(by)
         keys = [finding_key(each) for each in assessment.findings]
@@ -151,28 +146,26 @@ class Acknowledgements:
             new = [each for each in self.missing(tool, assessment) if not chosen or finding_key(each) in chosen]
             if new:
                 names, at = [finding_key(each) for each in new], self._clock.now().isoformat()
-                entry = {"version": tool.version, "digest": tool.source.digest, "findings": names, "by": by, "at": at}
+                about: dict[str, Any] = {"version": tool.version, "digest": tool.source.digest, "by": by}
                 for each in names:
-                    before(each)
-                self._records.add(tool.name, ACKNOWLEDGEMENTS, entry)
+                    entry = FindingAcknowledged(**about, tool=tool.name, finding=each, actor=account or by)
+                    self._audit(entry)
+                self._records.add(tool.name, ACKNOWLEDGEMENTS, {**about, "findings": names, "at": at})
             return new
 
         return self._records.alone(write)
 
     def refuse_missing(self, tool: FlowTool, assessment: RiskAssessment) -> None:
         """Refuse a tool with a yellow finding that is not acknowledged. Raises FlowRefused, which names each one."""
-        problems = [
+        refuse(
             _problem(tool, each, "not acknowledged", f"{each.hint}; or run `oauthbroker flow acknowledge`")
             for each in self.missing(tool, assessment)
-        ]
-        if problems:
-            raise FlowRefused(problems)
+        )
 
 
 def refuse_undeployable(tool: FlowTool, assessment: RiskAssessment) -> None:
     """Refuse a tool with problems or red findings. Nothing allows one. Raises FlowRefused."""
-    if problems := undeployable(tool, assessment):
-        raise FlowRefused(problems)
+    refuse(undeployable(tool, assessment))
 
 
 def undeployable(tool: FlowTool, assessment: RiskAssessment) -> list[ConfigProblem]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 from oauthbroker.flowtools.specification.spec import EXTERNAL, FlowTool, Node, has_effect
 
@@ -35,25 +35,24 @@ class FlowFinding:
 
 def findings(tool: FlowTool) -> list[FlowFinding]:
     """Return all findings: graph rules by number, then risk rules, each in the order of the document."""
-    graph = graph_of(tool)
     found: list[FlowFinding] = []
-    if ring := cycle(graph):
+    if ring := cycle(tool):
         hint = "remove one of its edges; to try again, use a retry node"
         found.append(_at("1", RED, ring, "the flow runs in a cycle", hint))
-    if tool.start not in graph.nodes:
+    if tool.start not in tool.nodes:
         return [*found, _at("2", RED, (), "startNode names no node", "write the id of a node as startNode")]
-    reached = paths([graph.start], graph.after)
-    found += _dead_ends(graph, tool, reached)
-    found += _transactions(graph)
-    found += _unwrapped(graph, reached, "retry", "5")
-    for name in (name for name in graph.nodes if name not in reached):
+    reached = paths([tool.start], tool.after)
+    found += _dead_ends(tool, reached)
+    found += _transactions(tool)
+    found += _unwrapped(tool, reached, "retry", "5")
+    for name in (name for name in tool.nodes if name not in reached):
         hint = "connect it with an edge, or remove it"
         found.append(_at("6", RED, (), "startNode does not lead here", hint, node=name))
-    found += _unwrapped(graph, reached, "timeout", "external-without-timeout")
-    found += _transitions(graph, reached)
+    found += _unwrapped(tool, reached, "timeout", "external-without-timeout")
+    found += _transitions(tool, reached)
     for name in reached:
-        found += [_at(rule, risk, reached.to(name), *text) for rule, risk, *text in _of_node(graph.nodes[name], tool)]
-    places = {name: at for at, name in enumerate(graph.nodes)}
+        found += [_at(rule, risk, reached.to(name), *text) for rule, risk, *text in _of_node(tool.nodes[name], tool)]
+    places = {name: at for at, name in enumerate(tool.nodes)}
     return sorted(found, key=lambda each: (len(each.rule) > 1, each.rule, places.get(each.node, -1)))
 
 
@@ -67,16 +66,16 @@ def concurrency_of(tool: FlowTool) -> str:
     changes = any(node.type == "write" and node.operation in _EXISTING_ROWS for node in tool.nodes.values())
     acts = any(has_effect(node) for node in tool.nodes.values() if node.type in EXTERNAL)
     chosen = "none" if not changes else "pessimistic" if acts else "optimistic"
-    return tool.written_concurrency or chosen
+    return tool.concurrency_strategy or chosen
 
 
 def _at(rule: str, risk: str, way: Path, what: str, hint: str, *, node: str = "") -> FlowFinding:
     return FlowFinding(rule=rule, risk=risk, node=node or "".join(way[-1:]), path=way, what=what, hint=hint)
 
 
-def _dead_ends(graph: Graph, tool: FlowTool, reached: Ways[str]) -> Iterator[FlowFinding]:
+def _dead_ends(tool: FlowTool, reached: Ways[str]) -> Iterator[FlowFinding]:
     """Rule 3: from every node a terminal is reached, and every outcome of a branch leads on."""
-    ends = paths((name for name, after in graph.after.items() if not after), graph.before)
+    ends = paths((name for name, after in tool.after.items() if not after), tool.before)
     for name in reached:
         if name not in ends:
             hint = "lead the path to a node without edges"
@@ -85,24 +84,24 @@ def _dead_ends(graph: Graph, tool: FlowTool, reached: Ways[str]) -> Iterator[Flo
     for edge in tool.edges:
         labels.setdefault(edge.source, set()).add(edge.label)
     for name, there in labels.items():
-        wanted = {"if": ("true", "false"), "switch": ("default",)}.get(graph.nodes[name].type, ())
+        wanted = {"if": ("true", "false"), "switch": ("default",)}.get(tool.nodes[name].type, ())
         for label in wanted if name in reached else ():
             if label not in there:
                 hint = f"add an edge with the label {label}"
                 yield _at("3", RED, reached.to(name), f"the outcome {label} reaches no terminal node", hint)
 
 
-def _transactions(graph: Graph) -> Iterator[FlowFinding]:
+def _transactions(tool: FlowTool) -> Iterator[FlowFinding]:
     """Rule 4 and its neighbours: in which states of the transaction do paths reach each node?"""
 
     def onward(here: tuple[str, bool]) -> list[tuple[str, bool]]:
-        node, is_open = graph.nodes[here[0]], here[1]
+        node, is_open = tool.nodes[here[0]], here[1]
         then = node.operation != "commit" if node.type == "transaction" else is_open
-        return [(following, then) for following in graph.after[node.id]]
+        return [(following, then) for following in tool.after[node.id]]
 
-    states = search([(graph.start, False)], onward)
+    states = search([(tool.start, False)], onward)
     for pair in states:
-        node, is_open, way = graph.nodes[pair[0]], pair[1], tuple(name for name, _ in states.to(pair))
+        node, is_open, way = tool.nodes[pair[0]], pair[1], tuple(name for name, _ in states.to(pair))
         if node.type == "write" and not is_open:
             what, hint = "a write outside a transaction", "put a transaction node before it on this path"
             yield _at("4", RED, way, what, hint)
@@ -116,25 +115,25 @@ def _transactions(graph: Graph) -> Iterator[FlowFinding]:
             yield _at("external-in-transaction", risk, way, "an external call inside a transaction", hint)
 
 
-def _unwrapped(graph: Graph, reached: Ways[str], wrapper: str, rule: str) -> Iterator[FlowFinding]:
+def _unwrapped(tool: FlowTool, reached: Ways[str], wrapper: str, rule: str) -> Iterator[FlowFinding]:
     """Rule 5, and its like for timeouts: a wrapper stands before each external node, another one perhaps between."""
     for name in reached:
-        if graph.nodes[name].type in EXTERNAL and (bare := _bare(graph, reached, name, wrapper)):
+        if tool.nodes[name].type in EXTERNAL and (bare := _bare(tool, reached, name, wrapper)):
             hint = f"put a {wrapper} node directly before it"
             way = (*reached.to(bare[0]), *bare[1:])
             yield _at(rule, YELLOW, way, f"an external call without a {wrapper} node", hint)
 
 
-def _bare(graph: Graph, reached: Ways[str], name: str, wrapper: str) -> Path:
+def _bare(tool: FlowTool, reached: Ways[str], name: str, wrapper: str) -> Path:
     """Return the end of a path to the node on which the wrapper is missing; empty if no path lacks it."""
     waiting: list[Path] = [(name,)]
     seen = {name}
     while waiting:
         way = waiting.pop()
-        if way[0] == graph.start:
+        if way[0] == tool.start:
             return way
-        for each in graph.before[way[0]]:
-            kind = graph.nodes[each].type
+        for each in tool.before[way[0]]:
+            kind = tool.nodes[each].type
             if each in reached and kind not in WRAPPERS:
                 return (each, *way)
             if each in reached and kind != wrapper and each not in seen:
@@ -143,12 +142,12 @@ def _bare(graph: Graph, reached: Ways[str], name: str, wrapper: str) -> Path:
     return ()
 
 
-def _transitions(graph: Graph, reached: Ways[str]) -> Iterator[FlowFinding]:
+def _transitions(tool: FlowTool, reached: Ways[str]) -> Iterator[FlowFinding]:
     """Find external calls on one path with a status transition: one may succeed without the other."""
-    moves = [name for name in reached if graph.nodes[name].operation == "transition"]
-    behind, ahead = paths(moves, graph.after), paths(moves, graph.before)
+    moves = [name for name in reached if tool.nodes[name].operation == "transition"]
+    behind, ahead = paths(moves, tool.after), paths(moves, tool.before)
     for name in reached:
-        if graph.nodes[name].type not in EXTERNAL or (name not in behind and name not in ahead):
+        if tool.nodes[name].type not in EXTERNAL or (name not in behind and name not in ahead):
             continue
         if name in behind:
             move, *rest = behind.to(name)
@@ -183,37 +182,18 @@ def _of_node(node: Node, tool: FlowTool) -> Iterator[tuple[str, str, str, str]]:
         yield "many-rows", YELLOW, f"a write that may touch more than {MANY_ROWS} rows", hint
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
-    """Nodes by id, and who follows and precedes each of them."""
-
-    nodes: Mapping[str, Node]
-    start: str
-    after: Mapping[str, Sequence[str]] = field(repr=False)
-    before: Mapping[str, Sequence[str]] = field(repr=False)
-
-
-def graph_of(tool: FlowTool) -> Graph:
-    after: dict[str, list[str]] = {name: [] for name in tool.nodes}
-    before: dict[str, list[str]] = {name: [] for name in tool.nodes}
-    for edge in tool.edges:
-        after[edge.source].append(edge.target)
-        before[edge.target].append(edge.source)
-    return Graph(nodes=tool.nodes, start=tool.start, after=after, before=before)
-
-
-def cycle(graph: Graph) -> Path:
+def cycle(tool: FlowTool) -> Path:
     """Return a cycle, first node last too; empty if there is none."""
     try:
-        TopologicalSorter(graph.before).prepare()
+        TopologicalSorter(tool.before).prepare()
     except CycleError as error:
         return tuple(error.args[1])
     return ()
 
 
-def order(graph: Graph) -> list[str]:
+def order(tool: FlowTool) -> list[str]:
     """Return the nodes so that each comes after those before it. Cycles and the nodes behind them are left out."""
-    sorter, found = TopologicalSorter(graph.before), list[str]()
+    sorter, found = TopologicalSorter(tool.before), list[str]()
     with suppress(CycleError):  # the sorter goes on as far as the cycles let it
         sorter.prepare()
     while ready := sorter.get_ready():
@@ -222,22 +202,13 @@ def order(graph: Graph) -> list[str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Ways(Generic[Place]):
-    """The places that were reached, and a shortest way to each of them."""
-
-    came: Mapping[Place, Place | None]
-
-    def __contains__(self, place: Place) -> bool:
-        return place in self.came
-
-    def __iter__(self) -> Iterator[Place]:
-        return iter(self.came)
+class Ways(dict[Place, Place | None]):
+    """The places that were reached, each with the one before it on a shortest way to it."""
 
     def to(self, place: Place) -> tuple[Place, ...]:
         """Return the way, both ends included."""
         way = [place]
-        while (above := self.came[way[-1]]) is not None:
+        while (above := self[way[-1]]) is not None:
             way.append(above)
         return tuple(reversed(way))
 
@@ -249,7 +220,7 @@ def paths(starts: Iterable[str], neighbours: Mapping[str, Sequence[str]]) -> Way
 
 def search(starts: Iterable[Place], onward: Callable[[Place], Iterable[Place]]) -> Ways[Place]:
     """Return the places that any of `starts` reaches, itself included, in time linear in places and steps."""
-    came: dict[Place, Place | None] = dict.fromkeys(starts)
+    came = Ways[Place](dict.fromkeys(starts))
     waiting = deque(came)
     while waiting:
         here = waiting.popleft()
@@ -257,4 +228,4 @@ def search(starts: Iterable[Place], onward: Callable[[Place], Iterable[Place]]) 
             if following not in came:
                 came[following] = here
                 waiting.append(following)
-    return Ways(came)
+    return came

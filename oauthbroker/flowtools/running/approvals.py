@@ -4,7 +4,7 @@ step's value or a key. A decision is made once, and none lets the caller's own r
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,9 +13,10 @@ import sqlalchemy as sa
 from sqlalchemy import Column, Connection, Double, Table, Text
 
 from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.risk.audit_types import RunDecided
 from oauthbroker.flowtools.running import journal
-from oauthbroker.flowtools.running.auditing import RunDecided, of_run
-from oauthbroker.flowtools.running.journal import RUN, STEP, RunRecord, notes_of
+from oauthbroker.flowtools.running.auditing import of_run
+from oauthbroker.flowtools.running.journal import RUN, RunRecord, notes_of
 from oauthbroker.flowtools.running.lifecycle import Lifecycle
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.plugins import PluginAudit
@@ -55,28 +56,26 @@ def approve(database: Database, run: str, *, by: str, account: str, audit: Plugi
     resumes runs, or with the repeated call. `by` is the name that the person gives, and `account` that of the login.
     Raises ValueError, also for the run's own caller, and BrokerError if the audit log takes no entry."""
     with _opened(database, run, audit) as (ways, found):
-        stopped = _stopped(found)
-        if {_folded(by), _folded(account)} & _names_of(stopped.actor):
+        if {_folded(by), _folded(account)} & _names_of(found.actor):
             raise ValueError("its own caller cannot approve a run")
-        _write(ways, stopped, APPROVED, by=by, account=account)
-        ways.approve(stopped)
+        _decide(ways, found, APPROVED, by=by, account=account)
+        ways.approve(found)
 
 
 def decline(database: Database, run: str, *, by: str, account: str, audit: PluginAudit, why: str = "") -> None:
     """End a run that a policy has stopped. Its commits stay, and its charges are refunded. Raises ValueError."""
     failure = FlowFailed("declined", f"a person has declined it{': ' + why if why else ''}")
     with _opened(database, run, audit) as (ways, found):
-        stopped = _stopped(found)
-        _write(ways, stopped, DECLINED, by=by, account=account)
-        ways.stop(stopped, failure)
+        _decide(ways, found, DECLINED, by=by, account=account)
+        ways.stop(found, failure)
 
 
 def cancel(database: Database, run: str, *, by: str, account: str, audit: PluginAudit) -> str:
     """Cancel a run that has not ended, and return its state. One on which a process works ends at its next step; one
     that owes something ends when that is undone. Raises ValueError for a run that has ended."""
     with _opened(database, run, audit) as (ways, found):
-        if found is None or found.due is None:
-            raise ValueError("no run with this id that has not ended")
+        if found.due is None:
+            raise ValueError("the run has ended")
         audit(RunDecided(**of_run(found), decision="cancelled", actor=account, by=by))
         return ways.cancel(found, _person(by, account)).state
 
@@ -87,30 +86,27 @@ def retry(
     """Let a run go on that ended without success. `happened` is what the person has found out about an effect whose
     answer was lost. Raises ValueError for a run that cannot be."""
     with _opened(database, run, audit) as (ways, found):
-        if found is None:
-            raise ValueError("no run with this id")
         ways.retry(found, happened=happened)
         audit(RunDecided(**of_run(found), decision="retried", actor=account, by=by))
 
 
-def _stopped(run: RunRecord | None) -> RunRecord:
-    if run is None or run.state != journal.ESCALATED:
+def _decide(ways: Lifecycle, run: RunRecord, decision: str, *, by: str, account: str) -> None:
+    """Write a decision about a stopped run to the audit log, and to the database. Raises ValueError for another one."""
+    if run.state != journal.ESCALATED:
         raise ValueError("the run does not wait for a decision")
-    return run
-
-
-def _write(ways: Lifecycle, run: RunRecord, decision: str, *, by: str, account: str) -> None:
-    """Write a decision to the audit log, and to the database."""
     ways.audit(RunDecided(**of_run(run), decision=decision, actor=account, by=by))
     waiting = sa.update(DECISION).where(DECISION.c.run == run.id, DECISION.c.decision == ASKED)
     ways.connection.execute(waiting.values(decision=decision, by=_person(by, account), at=ways.now))
 
 
 @contextmanager
-def _opened(database: Database, run: str, audit: PluginAudit) -> Iterator[tuple[Lifecycle, RunRecord | None]]:
+def _opened(database: Database, run: str, audit: PluginAudit) -> Iterator[tuple[Lifecycle, RunRecord]]:
     with Lifecycle.opened(database, audit) as ways:
         journal.prepare(ways.connection)
-        yield ways, journal.find_run(ways.connection, id=run)
+        found = journal.find_run(ways.connection, id=run)
+        if found is None:
+            raise ValueError("no run with this id")
+        yield ways, found
 
 
 def _person(by: str, account: str) -> str:
@@ -145,30 +141,11 @@ class RunLine:
     seconds: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunDetail:
-    """A run, its steps (node, state, attempts, rows), and decisions about it (policy, decision, by, at)."""
-
-    line: RunLine
-    steps: Sequence[Any]
-    decisions: Sequence[Any]
-
-
 def run_lines(connection: Connection, *, limit: int, offset: int = 0, **where: Any) -> list[RunLine]:
     """Return runs, the newest first."""
     wanted = sa.select(*(RUN.c[name] for name in (*_SHOWN, "notes", "ended"))).filter_by(**where)
     found = connection.execute(wanted.order_by(RUN.c.started.desc(), RUN.c.id).limit(limit).offset(offset))
     return [_line(row) for row in found]
-
-
-def run_detail(connection: Connection, run: str) -> RunDetail | None:
-    """Return one run; None if there is none."""
-    found = run_lines(connection, limit=1, id=run)
-    if not found:
-        return None
-    steps = sa.select(STEP.c.node, STEP.c.state, STEP.c.attempts, STEP.c.rows).where(STEP.c.run == run)
-    made = decisions(connection, run)
-    return RunDetail(line=found[0], steps=connection.execute(steps).all(), decisions=made)
 
 
 def _line(row: Any) -> RunLine:

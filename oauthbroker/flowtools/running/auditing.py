@@ -1,135 +1,20 @@
-"""The entries of flow tools in the broker's audit log, and the way of a run's thread to it. No entry has an input, an
-output, a key or a secret. Those of a run name it; its `FlowCalled` says who called."""
+"""The members of audit entries about runs, and the way of a run's thread to the broker's audit log."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from oauthbroker import BrokerError, Code
+from oauthbroker.flowtools.risk.audit_types import EffectSent
 from oauthbroker.flowtools.running.checks import who
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.spec import Node
-from oauthbroker.plugins import PluginAudit, PluginAuditEntry
+from oauthbroker.plugins import PluginAudit, PluginAuditEntry, wait_on
 
 PROGRAMS: Final = ("key:", "service:")  # ids of API keys and services, not of persons
 _SECONDS: Final = 30.0  # the longest wait for the event loop
-T = TypeVar("T")
-
-
-class FlowCalled(PluginAuditEntry, plugin="flowtools"):
-    """A call is about to become this run, or to go on with it. `caller` is an API key or a service, `actor` a person,
-    `subject` the user for whom it is."""
-
-    tool: str
-    version: int
-    run: str
-    caller: str | None
-    actor: str | None
-    subject: str | None
-
-
-class FlowCallRefused(PluginAuditEntry, plugin="flowtools"):
-    """A call was refused before it became a run; `code` says why. The others are as in `FlowCalled`."""
-
-    tool: str
-    version: int
-    code: str
-    caller: str | None
-    actor: str | None
-    subject: str | None
-
-
-class EffectSent(PluginAuditEntry, plugin="flowtools"):
-    """A node is about to send its effect: a request with the tokens of an app, a charge or a refund, a message."""
-
-    tool: str
-    version: int
-    run: str
-    node: str
-    kind: str
-    operation: str | None
-    app: str | None
-    provider: str | None
-    attempt: int
-
-
-class RunStopped(PluginAuditEntry, plugin="flowtools"):
-    """A run is about to be `waiting` or `escalated`, or to end as `succeeded`, `failed` or `unknown`. Of two ends, the
-    process of the first one has died before the database kept it."""
-
-    tool: str
-    version: int
-    run: str
-    state: str
-    code: str | None
-
-
-class RunDecided(PluginAuditEntry, plugin="flowtools"):
-    """A run is about to be `approved`, `declined`, `cancelled` or `retried`. `actor` is the account of the person, `by`
-    the name that they give; both are None for an erasure, which cancels."""
-
-    tool: str
-    version: int
-    run: str
-    decision: str
-    actor: str | None
-    by: str | None
-
-
-class FindingAcknowledged(PluginAuditEntry, plugin="flowtools"):
-    """A person is about to accept the finding `RULE:NODE` of this specification. `actor`, `by`: as in `RunDecided`."""
-
-    tool: str
-    version: int
-    digest: str
-    finding: str
-    actor: str
-    by: str
-
-
-class VersionDeployed(PluginAuditEntry, plugin="flowtools"):
-    """A version is about to be deployed; a tool's first one serves. `actor`, `by`: as in `RunDecided`."""
-
-    tool: str
-    version: int
-    digest: str
-    actor: str
-    by: str
-
-
-class VersionActivated(PluginAuditEntry, plugin="flowtools"):
-    """A version is about to serve in place of another one. `actor` and `by` are as in `RunDecided`."""
-
-    tool: str
-    version: int
-    actor: str
-    by: str
-
-
-class VersionWithdrawn(PluginAuditEntry, plugin="flowtools"):
-    """A version is about to take no new call. `actor` and `by` are as in `RunDecided`."""
-
-    tool: str
-    version: int
-    actor: str
-    by: str
-
-
-TYPES = (
-    FlowCalled,
-    FlowCallRefused,
-    EffectSent,
-    RunStopped,
-    RunDecided,
-    FindingAcknowledged,
-    VersionDeployed,
-    VersionActivated,
-    VersionWithdrawn,
-)
 
 
 def of_run(run: RunRecord) -> dict[str, Any]:
@@ -155,44 +40,16 @@ def audit_from_threads(audit: PluginAudit) -> PluginAudit:
     """Return `Broker.audit` for the threads of runs: a log belongs to the event loop of its broker. Call this there."""
     loop = asyncio.get_running_loop()
 
-    def write(entry: PluginAuditEntry) -> None:
-        async def written() -> None:
-            audit(entry)
+    async def written(entry: PluginAuditEntry) -> None:
+        audit(entry)
 
-        on_loop(loop, written, _SECONDS, ended=_unavailable, late=_unavailable)
+    def write(entry: PluginAuditEntry) -> None:
+        try:
+            return wait_on(loop, written(entry), _SECONDS)
+        except BrokerError as error:
+            if error.code is not Code.BROKER_UNREACHABLE:
+                raise
+            note = f"the audit log: {error.note}"
+        raise BrokerError(Code.STORE_UNAVAILABLE, note=note)
 
     return write
-
-
-def _unavailable(why: str) -> BrokerError:
-    return BrokerError(Code.STORE_UNAVAILABLE, note=f"the audit log: {why}")
-
-
-def on_loop(
-    loop: asyncio.AbstractEventLoop,
-    work: Callable[[], Coroutine[Any, Any, T]],
-    seconds: float,
-    *,
-    ended: Callable[[str], Exception],
-    late: Callable[[str], Exception],
-) -> T:
-    """Return what work returns on the broker's event loop, for a thread of a run. Raises `ended` if the loop does not
-    run, and `late` without an answer in time."""
-    if _is_here(loop):
-        raise RuntimeError("a run was called on the broker's event loop: call it from a thread")
-    if not loop.is_running():
-        raise ended("the broker has ended")
-    future = asyncio.run_coroutine_threadsafe(work(), loop)
-    try:
-        return future.result(seconds)
-    except (TimeoutError, CancelledError):
-        raise late("the broker gave no answer in time") from None
-    finally:
-        future.cancel()
-
-
-def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False

@@ -80,18 +80,13 @@ def normalised(flow: ReadyFlow, value: Any) -> Any:
     if properties is not None:
         required = flow.tool.output.get("required", ())
         output = {
-            name: _fitting(output[name], schema)
+            name: whole(output[name]) if isinstance(schema, dict) and schema.get("type") == "integer" else output[name]
             for name, schema in properties.items()
             if name in output and (output[name] is not None or name in required)
         }
     if not flow.output.is_valid(output):
         raise FlowFailed("outputInvalid", "the result does not fit the output's schema")
     return output
-
-
-def _fitting(value: Any, schema: Any) -> Any:
-    is_whole = isinstance(schema, dict) and schema.get("type") == "integer" and isinstance(value, float)
-    return whole(value) if is_whole else value
 
 
 class Escalated(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -12,10 +13,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker.flowtools.entities.database import Database, plan
 from oauthbroker.flowtools.entities.definition import Entity, entities_by_name
+from oauthbroker.flowtools.risk.audit_types import FlowCalled, FlowCallRefused, RunStopped
 from oauthbroker.flowtools.running import approvals, checks, journal
-from oauthbroker.flowtools.running.auditing import FlowCalled, FlowCallRefused, RunStopped, of_caller, of_run
+from oauthbroker.flowtools.running.auditing import of_caller, of_run
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
-from oauthbroker.flowtools.running.journal import RUNNING, WAITING, RunRecord
+from oauthbroker.flowtools.running.journal import RUN, RUNNING, WAITING, RunRecord
 from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, FlowRuntime, Lifecycle, Tries
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.working import RunResult, Worker, is_of, refusal, result_of
@@ -193,12 +195,13 @@ class FlowRuns(Worker):
         Raises FlowFailed for the key of another call."""
         name, caller = flow.tool.name, checks.who(call.actor)
         if call.call is not None and flow.tool.idempotency_key is None:
-            for waiting in journal.waiting_runs(connection, flow.tool.source.digest, call.data):
+            same = {"digest": flow.tool.source.digest, "state": WAITING, "input": json.dumps(call.data)}
+            for waiting in journal.find_runs(connection, **same):
                 if checks.who(waiting.actor) == caller:
                     return waiting
         if call.event is not None and (taken := journal.run_of_event(connection, name, call.event)):
             return taken
-        first = journal.run_of_key(connection, name, keys)
+        first = journal.find_run(connection, RUN.c.key.in_(keys), tool=name, freed=0) if keys else None
         if first is not None:
             if first.input is None:
                 raise FlowFailed("answerGone", "the call was made before, and its answer is no longer kept")

@@ -163,12 +163,10 @@ def change_rows(rows: Rows, node: Node, filter_: Values, fields: Values, now: Ca
     """Update, move or delete rows, and return them as they are then. Raises FlowFailed."""
     config, name = node.config, node.config["entity"]
     limit = config.get("limit", MOST_ROWS)
-    if node.operation == "update":
-        found = rows.update(name, filter_, fields, limit)
-    elif node.operation == "transition":
-        found = rows.transition(name, filter_, config["to"], fields, limit)
-    else:
+    if node.operation == "softDelete":
         found = rows.soft_delete(name, filter_, now(), limit)
+    else:
+        found = rows.update(name, filter_, fields, limit, to=config.get("to"))
     if not is_one(config):
         return found
     if not found:

@@ -13,8 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.running.auditing import PROGRAMS, RunDecided, of_run
-from oauthbroker.flowtools.running.journal import KEPT, RUN, STEP, find_run, hidden, prepare
+from oauthbroker.flowtools.risk.audit_types import RunDecided
+from oauthbroker.flowtools.running.auditing import PROGRAMS, of_run
+from oauthbroker.flowtools.running.journal import KEPT, RUN, STEP, find_runs, hidden, prepare
 from oauthbroker.flowtools.running.lifecycle import Lifecycle, Tries
 from oauthbroker.plugins import PluginAudit, SubjectRecords
 
@@ -40,18 +41,17 @@ def _erase(database: Database, who: str, *, dry_run: bool, audit: PluginAudit) -
         persons = [each for each in known if not each.startswith(PROGRAMS)]
         of_it = RUN.c.caller.in_([who, *persons]) | (RUN.c.subject == who)
         runs = connection.execute(sa.select(sa.func.count()).select_from(RUN).where(of_it)).scalar_one()
-        living = sa.select(RUN.c.id).where(of_it, RUN.c.due.is_not(None))
+        living = of_it, RUN.c.due.is_not(None)
         if not dry_run:
-            for run in connection.execute(living).scalars().all():
-                if (found := find_run(connection, id=run)) is not None:
-                    audit(RunDecided(**of_run(found), decision="cancelled", actor=None, by=None))
-                    ways.cancel(found, "an erasure")
+            for run in find_runs(connection, *living):
+                audit(RunDecided(**of_run(run), decision="cancelled", actor=None, by=None))
+                ways.cancel(run, "an erasure")
             ended = sa.select(RUN.c.id, RUN.c.caller, RUN.c.key).where(of_it, RUN.c.due.is_(None))
             over = connection.execute(ended).all()
-            for run in over:
-                _hide(connection, run)
-            _strip(connection, [run.id for run in over])
-        return SubjectRecords(records=runs, ending=len(connection.execute(living).all()))
+            for each in over:
+                _hide(connection, each)
+            _strip(connection, [each.id for each in over])
+        return SubjectRecords(records=runs, ending=len(connection.execute(sa.select(RUN.c.id).where(*living)).all()))
 
 
 def expire(database: Database, days: float) -> int:

@@ -14,9 +14,9 @@ from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Expression
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy, check_condition, policies_by_name
-from oauthbroker.flowtools.specification.source import FlowRefused, Keys, nearest
+from oauthbroker.flowtools.specification.source import Keys, nearest, refuse
 from oauthbroker.flowtools.specification.spec import Edge, FlowTool, Node, has_effect, policy_names, sample_url
-from oauthbroker.plugins import ConfigProblem, harmless_text, json_schema_validator
+from oauthbroker.plugins import harmless_text, json_schema_validator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +59,10 @@ def ready(
     """Check a tool against the entities and the configured ports. Raises FlowRefused with every problem."""
     known = policies_by_name(policies)
     assessment = assess(tool, known.values())
-    problems = undeployable(tool, assessment)
-    for node in tool.nodes.values():
-        problems += _node_problems(tool, node, entities, ports)
+    found = [each for node in tool.nodes.values() for each in _node_problems(node, entities, ports)]
     for at, edge in enumerate(tool.edges):
-        problems += [
-            tool.source.problem(("flow", "edges", at, "dataMapping"), *each) for each in _mapped(tool, edge, entities)
-        ]
-    if problems:
-        raise FlowRefused(problems)
+        found += [(("flow", "edges", at, "dataMapping"), *each) for each in _mapped(tool, edge, entities)]
+    refuse([*undeployable(tool, assessment), *(tool.source.problem(*each) for each in found)])
     named = {name for _, name in policy_names(tool)}
     return ReadyFlow(
         tool=tool,
@@ -80,7 +75,7 @@ def ready(
     )
 
 
-def _node_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity], ports: Ports) -> Iterator[ConfigProblem]:
+def _node_problems(node: Node, entities: Mapping[str, Entity], ports: Ports) -> Iterator[tuple[Keys, str, str]]:
     config, missing, hint = node.config, "", "configure an adapter where there is one, or remove the node"
     if node.type in {"email", "sms"} and getattr(ports, node.type) is None:
         missing = f"the node type {node.type} is not configured"
@@ -89,14 +84,13 @@ def _node_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity], p
     elif node.type == "httpRequest" and ports.requests is None:
         missing = "requests are not configured: they need a broker"
     if missing:
-        yield tool.source.problem(node.path, missing, hint)
+        yield node.path, missing, hint
     if node.type == "httpRequest" and ports.requests is not None:
         why = ports.requests.problem(config["oauthAppRef"], config.get("method", "GET"), sample_url(config["url"]))
         if why:
-            hint = "add it to the `api` of the app, or correct it"
-            yield tool.source.problem((*node.path, "config", "url"), why, hint)
+            yield (*node.path, "config", "url"), why, "add it to the `api` of the app, or correct it"
     if node.type in {"read", "write"} and "sql" not in config:
-        yield from _entity_problems(tool, node, entities)
+        yield from _entity_problems(node, entities)
 
 
 def _mapped(tool: FlowTool, edge: Edge, entities: Mapping[str, Entity]) -> Iterator[tuple[str, str]]:
@@ -111,27 +105,26 @@ def _mapped(tool: FlowTool, edge: Edge, entities: Mapping[str, Entity]) -> Itera
         known = known_fields(entity) if node.type == "read" else frozenset(entity.fields)
     for name in edge.data_mapping.values():
         if name not in known:
-            hint = f"it takes {', '.join(sorted(known)) or 'none'}"
-            yield f"node {node.id} takes no field {harmless_text(name)}", hint
+            what = f"node {node.id} takes no field {harmless_text(name)}"
+            yield what, f"it takes {', '.join(sorted(known)) or 'none'}"
 
 
-def _entity_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity]) -> Iterator[ConfigProblem]:
+def _entity_problems(node: Node, entities: Mapping[str, Entity]) -> Iterator[tuple[Keys, str, str]]:
     config, place = node.config, (*node.path, "config")
     entity, parts = read_from(entities, config)
     if entity is None:
         kind = "composite" if "composite" in config else "entity"
         known = entities if kind == "entity" else [name for each in entities.values() for name in each.composites]
         hint = f"declare it, or name one of {', '.join(sorted(known)) or 'those that you declare'}"
-        yield tool.source.problem((*place, kind), f"no declared {kind}", hint)
+        yield (*place, kind), f"no declared {kind}", hint
         return
     if parts and config.get("limit", 0) > MOST_COMPOSITES:
-        yield tool.source.problem((*place, "limit"), "too many composites at once", f"write at most {MOST_COMPOSITES}")
+        yield (*place, "limit"), "too many composites at once", f"write at most {MOST_COMPOSITES}"
     for member, names in (("filter", known_fields(entity)), ("fields", frozenset(entity.fields))):
         for name in config.get(member, {}):
             if name not in names:
-                yield tool.source.problem((*place, member, name), f"no field of {entity.name}", "correct the name")
+                yield (*place, member, name), f"no field of {entity.name}", "correct the name"
     if node.operation == "transition":
         targets = {to for all_ in entity.status.transitions.values() for to in all_} if entity.status else set()
         if config["to"] not in targets:
-            what = f"{entity.name} has no transition to it"
-            yield tool.source.problem((*place, "to"), what, "name a status of its machine")
+            yield (*place, "to"), f"{entity.name} has no transition to it", "name a status of its machine"

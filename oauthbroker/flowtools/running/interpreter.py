@@ -99,9 +99,10 @@ class Interpreter:
 
     def commit(self, *, seconds: float = 0.0, cancellable: bool = True) -> None:
         """Commit rows and steps, if the run is still ours, with a lease for another call outside of `seconds`."""
-        ways, begun = self._ways(), {"takes": 0} if self._progress else {}
-        until = ways.now + self.runtime.lease_seconds + seconds
-        ways.change(self.run, cancellable=cancellable, due=until, notes=list(self.notes), **begun)
+        ways = self._ways()
+        values: dict[str, Any] = {"due": ways.now + self.runtime.lease_seconds + seconds, "notes": list(self.notes)}
+        values |= {"takes": 0} if self._progress else {}
+        ways.change(self.run, cancellable=cancellable, **values)
         self.tries.go_on()
         self.connection.commit()
         self._progress = False

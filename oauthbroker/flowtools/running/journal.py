@@ -174,25 +174,19 @@ def _actor_json(actor: Actor) -> dict[str, Any]:
     return actor_json | ({"repeats": True} if actor.repeats else {})
 
 
-def waiting_runs(connection: Connection, digest: str, data: Any) -> list[RunRecord]:
-    """Return the waiting runs of a version with this input, the oldest first."""
-    wanted = sa.select(RUN).filter_by(digest=digest, state=WAITING, input=json.dumps(data)).order_by(RUN.c.started)
+def find_runs(connection: Connection, *conditions: ColumnElement[bool], **where: Any) -> list[RunRecord]:
+    """Return runs, the oldest first."""
+    wanted = sa.select(RUN).where(*conditions).filter_by(**where).order_by(RUN.c.started)
     return [_record(each) for each in connection.execute(wanted).mappings()]
 
 
 def find_run(connection: Connection, *conditions: ColumnElement[bool], **where: Any) -> RunRecord | None:
-    found = connection.execute(sa.select(RUN).where(*conditions).filter_by(**where)).mappings().first()
-    return None if found is None else _record(found)
+    return next(iter(find_runs(connection, *conditions, **where)), None)
 
 
 def keys_of(connection: Connection, key: str | None) -> tuple[str, ...]:
     """Return an idempotency key as the database keeps it, and as it keeps that of an erased run."""
     return () if key is None else (key, hidden(connection, key))
-
-
-def run_of_key(connection: Connection, tool: str, keys: Collection[str]) -> RunRecord | None:
-    """Return the run that has a key of a tool; None if the key is free."""
-    return find_run(connection, RUN.c.key.in_(keys), tool=tool, freed=0) if keys else None
 
 
 def hidden(connection: Connection, text: str) -> str:
@@ -246,6 +240,12 @@ def steps_of(connection: Connection, run: str) -> dict[str, RunStep]:
         each["node"]: RunStep(value=json.loads(each["value"]), **{name: each[name] for name in _PLAIN})
         for each in found
     }
+
+
+def step_lines(connection: Connection, run: str) -> list[Any]:
+    """Return the steps of a run without their values, which may be unreadable: node, state, attempts, rows."""
+    wanted = sa.select(STEP.c.node, STEP.c.state, STEP.c.attempts, STEP.c.rows).where(STEP.c.run == run)
+    return list(connection.execute(wanted))
 
 
 def write_step(connection: Connection, run: str, node: str, step: RunStep, *, new: bool) -> None:

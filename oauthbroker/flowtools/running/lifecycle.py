@@ -18,8 +18,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.entities.database import Database, is_lost_race
 from oauthbroker.flowtools.entities.definition import Entity
+from oauthbroker.flowtools.risk.audit_types import RunStopped
 from oauthbroker.flowtools.running import journal
-from oauthbroker.flowtools.running.auditing import RunStopped, of_run
+from oauthbroker.flowtools.running.auditing import of_run
 from oauthbroker.flowtools.running.journal import RUN, STEP, LeaseLost, RunRecord
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.plugins import PluginAudit, SystemClock
@@ -48,10 +49,11 @@ class Lifecycle:
         with database.transaction() as connection:
             yield cls(connection, database.now(connection), audit)
 
-    def change(self, run: RunRecord, *, cancellable: bool = False, **values: Any) -> RunRecord:
-        """Change a run that this process has taken. Raises LeaseLost if another one has taken it since, or it has
-        ended; and, if it is `cancellable` here, FlowFailed if a person has cancelled it."""
-        mine = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_not(None))
+    def change(self, run: RunRecord, *, cancellable: bool = False, has_ended: bool = False, **values: Any) -> RunRecord:
+        """Change a run that this process has taken, or one that `has_ended`. Raises LeaseLost if another process has
+        taken it since, or it has ended; and, if it is `cancellable` here, FlowFailed if a person has cancelled it."""
+        time = RUN.c.due.is_(None) if has_ended else RUN.c.due.is_not(None)
+        mine = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, time)
         if cancellable:
             mine = mine.where(RUN.c.cancel.is_(None))
         kept = journal.stored(values)
@@ -104,7 +106,7 @@ class Lifecycle:
             return FlowFailed("undecided", "no person has decided in time")
         if run.state == journal.WAITING and not woken:
             return FlowFailed("consentRefused", "the user has not consented in time")
-        if run.origin == journal.BY_CALL and not self.steps(run):
+        if run.origin == journal.BY_CALL and not journal.step_lines(self.connection, run.id):
             return FlowFailed("abandoned", "its process ended before it began; call again")
         return FlowFailed("runBroken", "it was tried often, and does not go on") if run.takes > MOST_TAKES else None
 
@@ -112,14 +114,16 @@ class Lifecycle:
         """Let a run fail: it goes no step forward any more. One without a step has ended, and gives its key free.
         Others are `failing` until a process that has its flow has looked at their charges, in `seconds`."""
         why: dict[str, Any] = {"code": failure.code, "message": failure.message}
-        if self.steps(run):
+        if journal.step_lines(self.connection, run.id):
             return self.change(run, state=journal.FAILING, failure=why, due=self.now + seconds, takes=0)
         return self.end(run, journal.FAILED, **why, failure={**why, "owed": False}, freed=1, output=None)
 
     def _break(self, run: RunRecord) -> None:
         """End a failing run of which no process can find the charges: its version or a text cannot be read."""
         acted = {journal.DONE, journal.SENT, journal.UNKNOWN}
-        outside = [each for each in self.steps(run) if each.attempts and each.state in acted]
+        outside = [
+            each for each in journal.step_lines(self.connection, run.id) if each.attempts and each.state in acted
+        ]
         notes = [f"{each.node}: it took effect or may have, and was not undone" for each in outside]
         state = journal.UNKNOWN if any(each.state != journal.DONE for each in outside) else journal.FAILED
         why: dict[str, Any] = {"code": "runBroken", "message": "it failed, and its version or its data cannot be read"}
@@ -149,7 +153,7 @@ class Lifecycle:
     def retry(self, run: RunRecord, *, happened: bool | None) -> RunRecord:
         """Let a run that ended without success go on, in another generation: what certainly had no effect runs again,
         with another key. `happened` is what a person knows of a lost answer. Raises ValueError."""
-        found = self.steps(run)
+        found = journal.step_lines(self.connection, run.id)
         unsure = any(each.state in {journal.SENT, journal.UNKNOWN} for each in found)
         if run.state not in {journal.FAILED, journal.UNKNOWN} or run.code == "declined":
             raise ValueError("only a run that failed, or whose answer was lost, can be tried again")
@@ -174,23 +178,9 @@ class Lifecycle:
         self.connection.execute(sa.update(STEP).where(mine, STEP.c.state.in_(kept)).values(state=journal.DONE))
         notes = run.notes[: len(run.notes) - run.failure.get("asks", 0)]
         anew: dict[str, Any] = dict.fromkeys(("code", "message", "failure", "cancel", "ended"))
-        anew |= {
-            "state": journal.RUNNING,
-            "due": self.now,
-            "takes": 0,
-            "taken": run.taken + 1,
-            "generation": generation,
-        }
-        anew |= journal.stored({"freed": 0, "origin": journal.BY_PERSON, "notes": notes})
-        same = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_(None))
-        if self.connection.execute(same.values(**anew)).rowcount != 1:
-            raise LeaseLost(run.id)
-        return run.changed(anew)
-
-    def steps(self, run: RunRecord) -> list[Any]:
-        """Return the committed steps without their values, which may be unreadable."""
-        wanted = sa.select(STEP.c.node, STEP.c.state, STEP.c.attempts).where(STEP.c.run == run.id)
-        return list(self.connection.execute(wanted))
+        anew |= {"state": journal.RUNNING, "due": self.now, "takes": 0, "taken": run.taken + 1, "freed": 0}
+        anew |= {"generation": generation, "origin": journal.BY_PERSON, "notes": notes}
+        return self.change(run, has_ended=True, **anew)
 
 
 def cancelled(by: str) -> FlowFailed:

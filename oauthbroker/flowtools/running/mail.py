@@ -8,64 +8,22 @@ import smtplib
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
-from typing import Any, Final, Literal
+from functools import cached_property
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from oauthbroker import Secret
 from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent
 
-Security = Literal["tls", "starttls", "none"]
-_SCHEMES: Final[dict[str, tuple[Security, int]]] = {
-    "smtps": ("tls", 465),
-    "smtp+starttls": ("starttls", 587),
-    "smtp": ("none", 25),
-}
+_SCHEMES: Final = {"smtps": ("tls", 465), "smtp+starttls": ("starttls", 587), "smtp": ("none", 25)}
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab ends no line
 _POLICY: Final = SMTP.clone(cte_type="7bit")  # any server takes it
 _TRANSIENT, _PERMANENT, _DONE = 400, 500, 250
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MailServer:
-    """A server that takes our mail, and the address from which it comes."""
-
-    host: str
-    port: int
-    security: Security
-    sender: str
-    username: str = ""
-    password: Secret | None = None
-
-
-def mail_server(url: str, password: Secret | None) -> MailServer:
-    """Read `smtps://user@host:465?from=shop@example.com`, or `smtp+starttls://`; `smtp://` is for loopback alone. The
-    password is no part of the URL, because others may read a URL. Raises ValueError."""
-    parts = urlsplit(url)
-    query = dict(parse_qsl(parts.query))
-    if parts.scheme not in _SCHEMES or not parts.hostname or set(query) != {"from"} or parts.path not in {"", "/"}:
-        raise ValueError("the mail server is no URL such as smtps://user@smtp.example.com?from=shop@example.com")
-    security, port = _SCHEMES[parts.scheme]
-    if security == "none" and parts.hostname not in _LOOPBACK:
-        raise ValueError("mail without TLS goes to loopback alone: write smtps:// or smtp+starttls://")
-    if parts.password is not None:
-        raise ValueError("a password does not belong into the URL of the mail server")
-    if bool(parts.username) != (password is not None):
-        raise ValueError("a user and a password of the mail server belong together")
-    _addresses(query["from"])
-    return MailServer(
-        host=parts.hostname,
-        port=parts.port or port,
-        security=security,
-        sender=query["from"],
-        username=unquote(parts.username or ""),
-        password=password,
-    )
 
 
 class SmtpAdapter:
@@ -73,8 +31,26 @@ class SmtpAdapter:
 
     takes_keys = False
 
-    def __init__(self, server: MailServer, *, tls: ssl.SSLContext | None = None) -> None:
-        self._server, self._tls = server, tls or ssl.create_default_context()
+    def __init__(self, url: str, password: Secret | None) -> None:
+        """Read `smtps://user@host:465?from=shop@example.com`, or `smtp+starttls://`; `smtp://` is for loopback alone.
+        The password is no part of the URL, because others may read a URL. Raises ValueError."""
+        parts = urlsplit(url)
+        query = dict(parse_qsl(parts.query))
+        if parts.scheme not in _SCHEMES or not parts.hostname or set(query) != {"from"} or parts.path not in {"", "/"}:
+            raise ValueError("the mail server is no URL such as smtps://user@smtp.example.com?from=shop@example.com")
+        self._security, port = _SCHEMES[parts.scheme]
+        if self._security == "none" and parts.hostname not in _LOOPBACK:
+            raise ValueError("mail without TLS goes to loopback alone: write smtps:// or smtp+starttls://")
+        if parts.password is not None:
+            raise ValueError("a password does not belong into the URL of the mail server")
+        if bool(parts.username) != (password is not None):
+            raise ValueError("a user and a password of the mail server belong together")
+        self._place, self._username, self._password = (parts.hostname, parts.port or port), parts.username, password
+        self._from, self._sender = query["from"], _addresses(query["from"])[0]
+
+    @cached_property
+    def tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context()
 
     def send(self, effect: Effect) -> Any:
         message, recipients = self._message(effect)
@@ -94,10 +70,10 @@ class SmtpAdapter:
         message = EmailMessage(policy=_POLICY)
         try:
             recipients = _addresses(effect.fields.get("to"), most=effect.most_recipients)
-            message["From"], message["To"] = self._server.sender, ", ".join(recipients)
+            message["From"], message["To"] = self._from, ", ".join(recipients)
             message["Subject"] = subject
             message["Date"] = format_datetime(datetime.fromisoformat(effect.at))
-            message["Message-ID"] = f"<{effect.key}@{_addresses(self._server.sender)[0].rpartition('@')[2]}>"
+            message["Message-ID"] = f"<{effect.key}@{self._sender.rpartition('@')[2]}>"
             message.set_content(body)
             one_line = not any(map(_CONTROL.search, (subject, message["Subject"])))  # also when its words are decoded
         except ValueError:
@@ -109,18 +85,17 @@ class SmtpAdapter:
     @contextmanager
     def _connected(self, seconds: float) -> Iterator[smtplib.SMTP]:
         """Connect, with TLS and a login if they are configured. Nothing is sent yet."""
-        server = self._server
         with _stage(NotSent("the mail server cannot be reached")):
-            if server.security == "tls":
-                client: smtplib.SMTP = smtplib.SMTP_SSL(server.host, server.port, timeout=seconds, context=self._tls)
+            if self._security == "tls":
+                client: smtplib.SMTP = smtplib.SMTP_SSL(*self._place, timeout=seconds, context=self.tls)
             else:
-                client = smtplib.SMTP(server.host, server.port, timeout=seconds)
+                client = smtplib.SMTP(*self._place, timeout=seconds)
         try:
             with _stage(NotSent("the mail server ended the connection")):
-                if server.security == "starttls":
-                    client.starttls(context=self._tls)
-                if server.password is not None:
-                    client.login(server.username, server.password.reveal())
+                if self._security == "starttls":
+                    client.starttls(context=self.tls)
+                if self._password is not None:
+                    client.login(unquote(self._username or ""), self._password.reveal())
             yield client
         finally:
             client.close()
@@ -128,7 +103,7 @@ class SmtpAdapter:
     def _announce(self, client: smtplib.SMTP, recipients: list[str]) -> None:
         with _stage(NotSent("the mail server ended the connection")):
             client.ehlo_or_helo_if_needed()
-            answers = [client.mail(_addresses(self._server.sender)[0])]
+            answers = [client.mail(self._sender)]
             answers += [client.rcpt(each) for each in recipients]
         worst = max(code for code, _ in answers)
         if worst >= _TRANSIENT:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from oauthbroker.flowtools.risk.rules import graph_of, order
+from oauthbroker.flowtools.risk.rules import order
 from oauthbroker.flowtools.running.auditing import effect_sent
 from oauthbroker.flowtools.running.checks import evaluate_policies
 from oauthbroker.flowtools.running.effects import adapter_of, effect_key, sent
@@ -80,7 +80,7 @@ def _refund(interpreter: Interpreter, node: Node) -> None:
 
 def payments(tool: FlowTool) -> list[Node]:
     """Return the payments that are no refunds, the last one of a path first."""
-    nodes = [tool.nodes[name] for name in reversed(order(graph_of(tool)))]
+    nodes = [tool.nodes[name] for name in reversed(order(tool))]
     return [node for node in nodes if node.type == "payment" and node.operation != "refund"]
 
 

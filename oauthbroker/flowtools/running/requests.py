@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import httpx2
 
 from oauthbroker import (
     AuthorizationRequired,
     AuthorizationRequiredError,
+    Broker,
     BrokerError,
     Code,
     Failed,
@@ -20,13 +21,9 @@ from oauthbroker import (
     TurnAuth,
 )
 from oauthbroker.flowtools.running import ports
-from oauthbroker.flowtools.running.auditing import on_loop
 from oauthbroker.flowtools.running.ports import Effect
 from oauthbroker.flowtools.specification.failures import json_fault
-from oauthbroker.plugins import decode_json
-
-if TYPE_CHECKING:
-    from oauthbroker import Broker
+from oauthbroker.plugins import decode_json, wait_on
 
 MOST_BYTES: Final = 1024 * 1024  # of an answer: the journal keeps it
 MOST_VALUES: Final = 100_000  # of an answer: one with more stays a text
@@ -54,7 +51,7 @@ class BrokerRequests:
         return ""
 
     def ask(self, effect: Effect) -> None:
-        asked = self._wait(lambda: self._ask(effect), ports.ASK_SECONDS, ports.NotSent)
+        asked = self._wait(self._ask(effect), ports.ASK_SECONDS, ports.NotSent)
         if isinstance(asked, AuthorizationRequired):
             raise ports.ConsentNeeded(asked)
         if isinstance(asked, Failed):
@@ -64,27 +61,23 @@ class BrokerRequests:
         """Send a request and return `{status, body}`: the body as JSON, or as text. A GET or HEAD has no effect that
         could be lost. Raises the exceptions of the port."""
         lost = ports.NotSent if effect.operation in {"GET", "HEAD"} else ports.AnswerLost
-        return self._wait(lambda: self._send(effect, lost), effect.seconds + _SLACK_SECONDS, lost)
+        return self._wait(self._send(effect, lost), effect.seconds + _SLACK_SECONDS, lost)
 
     async def _ask(self, effect: Effect) -> AuthorizationRequired | Failed | None:
         return await self._broker.oauth(_turn(effect)).missing_consent(effect.fields["app"])
 
     async def _send(self, effect: Effect, lost: type[Exception]) -> Any:
         fields, body = effect.fields, bytearray()
-        headers = {} if lost is ports.NotSent else {"Idempotency-Key": effect.key}
+        given: dict[str, Any] = {"params": fields["query"] or None, "json": fields["body"], "timeout": effect.seconds}
+        given["headers"] = {} if lost is ports.NotSent else {"Idempotency-Key": effect.key}
         client = self._broker.oauth(_turn(effect)).client(fields["app"])
-        content: dict[str, Any] = {"params": fields["query"] or None, "json": fields["body"], "headers": headers}
-        request = client.build_request(effect.operation, fields["url"], **content, timeout=effect.seconds)
+        sending = client.stream(effect.operation, fields["url"], **given)
         try:
-            async with asyncio.timeout(effect.seconds), client:
-                answer = await client.send(request, stream=True)
-                try:
-                    async for piece in answer.aiter_bytes():
-                        body += piece
-                        if len(body) > MOST_BYTES:
-                            raise lost(f"an answer of more than {MOST_BYTES} bytes")
-                finally:
-                    await answer.aclose()
+            async with asyncio.timeout(effect.seconds), client, sending as answer:
+                async for piece in answer.aiter_bytes():
+                    body += piece
+                    if len(body) > MOST_BYTES:
+                        raise lost(f"an answer of more than {MOST_BYTES} bytes")
         except AuthorizationRequiredError as error:
             raise ports.ConsentNeeded(error.result) from None
         except RequestRefusedError as error:
@@ -95,8 +88,15 @@ class BrokerRequests:
             raise lost("no whole answer in time") from None
         return _answer(answer.status_code, answer.headers.get("content-type", ""), bytes(body), lost)
 
-    def _wait(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float, lost: type[Exception]) -> T:
-        return on_loop(self._loop, work, seconds, ended=ports.NotSent, late=lost)
+    def _wait(self, work: Coroutine[Any, Any, T], seconds: float, lost: type[Exception]) -> T:
+        ended = not self._loop.is_running()
+        with suppress(TimeoutError):
+            try:
+                return wait_on(self._loop, work, seconds)
+            except BrokerError as error:
+                if error.code is not Code.BROKER_UNREACHABLE:
+                    raise
+        raise (ports.NotSent if ended else lost)("the broker has ended, or gave no answer in time")
 
 
 def _turn(effect: Effect) -> Turn:

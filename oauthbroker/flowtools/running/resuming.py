@@ -8,17 +8,14 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from oauthbroker import BrokerError, Code
+from oauthbroker import Broker, BrokerError, Code
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.journal import WAITING
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.running.working import FlowOf
 from oauthbroker.plugins import on_thread
-
-if TYPE_CHECKING:
-    from oauthbroker import Broker
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 LOOK_SECONDS: Final = 30.0

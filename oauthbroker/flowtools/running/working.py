@@ -68,8 +68,6 @@ def result_of(run: RunRecord) -> RunResult:
 
 
 class Worker:
-    """Works on the runs of one database."""
-
     def __init__(self, runtime: FlowRuntime) -> None:
         self._runtime = runtime
 
@@ -121,7 +119,7 @@ class Worker:
             return None
 
         def stopped(ways: Lifecycle) -> RunRecord | None:
-            sent = [step.node for step in ways.steps(run) if step.state == journal.SENT]
+            sent = [step.node for step in journal.step_lines(ways.connection, run.id) if step.state == journal.SENT]
             if sent and not isinstance(error, FlowFailed) and _may_ask_again(flow_of(run), sent):
                 return None
             return ways.stop(run, failure, self._runtime.lease_seconds)

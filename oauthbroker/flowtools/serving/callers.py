@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from oauthbroker import BrokerError, Code, Secret, Turn, TurnAuth
+from starlette.requests import Request
+
+from oauthbroker import Broker, BrokerError, Code, Secret, Turn, TurnAuth
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec, IssuerSpec, filled, slots
 from oauthbroker.flowtools.specification.failures import Actor
-from oauthbroker.plugins import Clock, JwtVerifier, PublicWeb, SystemClock
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from oauthbroker import Broker
+from oauthbroker.plugins import Clock, JwtVerifier, PublicWeb
 
 _KEY: Final = "oabk."
 _VALUE: Final = re.compile(r"[A-Za-z0-9._@|+=~-]{1,256}")  # without `:`, which parts ids and subjects
@@ -24,9 +21,10 @@ _VALUE: Final = re.compile(r"[A-Za-z0-9._@|+=~-]{1,256}")  # without `:`, which 
 class FlowCallers:
     """Authenticates the callers of one configuration."""
 
-    def __init__(self, spec: FlowServiceSpec, broker: Broker, web: PublicWeb) -> None:
+    def __init__(self, spec: FlowServiceSpec, broker: Broker, web: PublicWeb, *, clock: Clock) -> None:
         self._broker, self._keys = broker, spec.api_keys
-        self._tokens = JwtCallers(spec.issuers, web, SystemClock())
+        self._issuers = {each.issuer: each for each in spec.issuers}
+        self._verifier = JwtVerifier([each.verified() for each in spec.issuers], web, clock)
 
     async def authenticate(self, request: Request) -> str | None:
         """Keep the caller in the request's state, and return the id by which its limit counts; None for a stranger.
@@ -39,7 +37,7 @@ class FlowCallers:
         if scheme.lower() != "bearer":
             raise BrokerError(Code.UNAUTHENTICATED)
         if not text.startswith(_KEY):
-            actor = request.state.actor = await self._tokens.actor(text)
+            actor = request.state.actor = await self.of_token(text)
             return f"jwt-{actor.id}"
         key = await self._broker.api_keys.check(text)
         if key.name not in self._keys:
@@ -48,16 +46,8 @@ class FlowCallers:
         request.state.actor = actor_of(f"key:{key.name}", known.roles, known.subjects)
         return key.id
 
-
-class JwtCallers:
-    """Names the callers of JWTs of the configured issuers."""
-
-    def __init__(self, issuers: Sequence[IssuerSpec], web: PublicWeb, clock: Clock) -> None:
-        self._issuers = {each.issuer: each for each in issuers}
-        self._verifier = JwtVerifier([each.verified() for each in issuers], web, clock)
-
-    async def actor(self, token: str) -> Actor:
-        """Return the caller that a token names. Raises as `JwtVerifier.claims`."""
+    async def of_token(self, token: str) -> Actor:
+        """Return the caller that a JWT of an issuer names. Raises as `JwtVerifier.claims`."""
         claims = await self._verifier.claims(Secret(token))
         return _actor(claims, self._issuers[claims["iss"]])
 

@@ -6,19 +6,16 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from oauthbroker import BrokerError, Code
+from oauthbroker import Broker, BrokerError, Code
 from oauthbroker.plugins import PluginAudit, PluginResource, PluginResources, SubjectRecords
-
-if TYPE_CHECKING:
-    from oauthbroker import Broker
 
 _SQLITE: Final = "sqlite:///"
 PLUGIN: Final = "flowtools"
 _KEY: Final = "webhook/"
 _LEAST, _MOST = 16, 512  # characters
-_STANDARD: Final = "whsec_"
+STANDARD: Final = "whsec_"
 
 
 def database_url(resource: PluginResource, store: Path) -> str:
@@ -107,9 +104,9 @@ async def secret_names(broker: Broker) -> dict[str, int]:
 
 
 def _is_whole(secret: str) -> bool:
-    if not secret.startswith(_STANDARD):
+    if not secret.startswith(STANDARD):
         return True
     try:
-        return bool(b64decode(secret.removeprefix(_STANDARD), validate=True))
+        return bool(b64decode(secret.removeprefix(STANDARD), validate=True))
     except ValueError:
         return False

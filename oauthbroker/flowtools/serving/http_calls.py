@@ -54,8 +54,6 @@ class AnyQuery(RequestModel):
 
 
 class HttpCalls:
-    """The routes of HTTP triggers."""
-
     def __init__(self, service: FlowService, callers: FlowCallers) -> None:
         self._service, self._callers = service, callers
 

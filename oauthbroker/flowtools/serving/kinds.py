@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from oauthbroker import Secret
-from oauthbroker.flowtools.running.mail import mail_server
+from oauthbroker.flowtools.running.mail import SmtpAdapter
 from oauthbroker.flowtools.running.ports import Adapter
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.plugins import JwtIssuer, ResourceKind, SecretSource, Strict, WrittenResource, WrittenResources
@@ -32,7 +32,6 @@ _SLOT: Final = re.compile(r"\{([^{}]+)\}")
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 OWN_IDS: Final = ("key:{name}", "service:{name}")  # of callers with API keys, and of services
 GROUPS: Final = {"payments": "oauthbroker.flow_payments", "sms": "oauthbroker.flow_sms"}
-Port = Literal["payments", "sms"]
 
 
 class IssuerSpec(Strict):
@@ -49,6 +48,11 @@ class IssuerSpec(Strict):
     id: Template = "{sub}"
     roles: Annotated[str, Field(min_length=1, max_length=256)] = "roles"
     subjects: Subjects = Field(default_factory=dict)
+
+    @property
+    def templates(self) -> dict[tuple[str, ...], str]:
+        """Return the texts in which claims stand, by their place."""
+        return {("id",): self.id, **{("subjects", mode): text for mode, text in self.subjects.items()}}
 
     def verified(self) -> JwtIssuer:
         """Return what verifies its tokens. Raises ValueError for keys that cannot be used."""
@@ -119,7 +123,7 @@ def _check(service: WrittenResource, resources: WrittenResources) -> None:
         service.refuse((), "a second FlowService", "keep one")
     if service.whole("mail") and service.whole("mailPassword") and service.spec.mail is not None:
         try:
-            mail_server(service.spec.mail, None if service.spec.mail_password is None else Secret("it has one"))
+            SmtpAdapter(service.spec.mail, None if service.spec.mail_password is None else Secret("it has one"))
         except ValueError as error:
             service.refuse(("mail",), "no mail server", str(error))
     if service.whole("entities"):
@@ -127,29 +131,16 @@ def _check(service: WrittenResource, resources: WrittenResources) -> None:
     if service.whole("issuers"):
         for at, each in enumerate(service.spec.issuers):
             _check_issuer(service, at, each)
-            others = service.spec.issuers[:at]
-            if any(each.issuer == other.issuer for other in others):
-                service.refuse(("issuers", at, "issuer"), "that of another issuer", "write each issuer once")
-            if any(may_be_one(each.id, other.id) for other in others):
-                hint = "write one that tells the callers of the issuers apart, such as shop:{sub}"
-                service.refuse(("issuers", at, "id"), "may be that of another issuer", hint)
-            for mode, text in each.subjects.items():
-                if any(may_be_one(text, other.subjects[mode]) for other in others if mode in other.subjects):
-                    hint = "write one that tells the subjects of the issuers apart, such as shop:user:{sub}"
-                    service.refuse(("issuers", at, "subjects", mode), "may be that of another issuer", hint)
     _check_identities(service)
     _check_adapters(service)
 
 
 def _check_adapters(service: WrittenResource) -> None:
     payments = service.spec.payments if service.whole("payments") else {}
-    named: list[tuple[Port, tuple[str, ...], FlowAdapterSpec]] = [
-        ("payments", ("payments", name), each) for name, each in payments.items()
-    ]
-    if service.whole("sms") and service.spec.sms is not None:
-        named.append(("sms", ("sms",), service.spec.sms))
-    for port, place, each in named:
-        if problem := adapter_problem(port, each.adapter):
+    named: dict[tuple[str, ...], FlowAdapterSpec] = {("payments", name): each for name, each in payments.items()}
+    named |= {("sms",): service.spec.sms} if service.whole("sms") and service.spec.sms is not None else {}
+    for place, each in named.items():
+        if problem := adapter_problem(place[0], each.adapter):
             service.refuse((*place, "adapter"), problem, "install one package that has it, or correct the name")
 
 
@@ -171,15 +162,16 @@ def _check_entities(service: WrittenResource, folder: Path) -> None:
         except FlowRefused as refused:
             service.refuse(("entities", at), f"entities that cannot be used: {refused.problems[0]}", "correct them")
         except ImportError:
-            service.refuse(
-                ("entities",), "entities need the extra `flowtools`", 'run `pip install "oauthbroker[flowtools]"`'
-            )
+            hint = 'run `pip install "oauthbroker[flowtools]"`'
+            service.refuse(("entities",), "entities need the extra `flowtools`", hint)
         except (OSError, ValueError) as error:
             service.refuse(("entities", at), str(error) or "no readable files", "name a file or folder of entities")
 
 
 def _check_issuer(service: WrittenResource, at: int, issuer: IssuerSpec) -> None:
-    place = ("issuers", at)
+    place, others = ("issuers", at), service.spec.issuers[:at]
+    if any(issuer.issuer == other.issuer for other in others):
+        service.refuse((*place, "issuer"), "that of another issuer", "write each issuer once")
     if (issuer.jwks_url is None) == (issuer.jwks is None):
         service.refuse(place, "not exactly one of jwksUrl and jwks", "write where the public keys are, or the keys")
     elif issuer.jwks_url is not None and not _is_url(issuer.jwks_url):
@@ -189,11 +181,13 @@ def _check_issuer(service: WrittenResource, at: int, issuer: IssuerSpec) -> None
             issuer.verified()
         except ValueError:
             service.refuse((*place, "jwks"), "no usable key", "write {keys: [...]} with public keys")
-    templates: dict[tuple[str, ...], str] = {("id",): issuer.id}
-    templates |= {("subjects", mode): text for mode, text in issuer.subjects.items()}
-    for path, text in templates.items():
+    for path, text in issuer.templates.items():
         if not slots(text):
             service.refuse((*place, *path), "one text for all callers", "name a claim, such as {sub}")
+        if any(path in other.templates and may_be_one(text, other.templates[path]) for other in others):
+            whose, such = ("callers", "shop:{sub}") if path == ("id",) else ("subjects", "shop:user:{sub}")
+            hint = f"write one that tells the {whose} of the issuers apart, such as {such}"
+            service.refuse((*place, *path), "may be that of another issuer", hint)
     if any(may_be_one(issuer.id, each) for each in OWN_IDS):
         service.refuse((*place, "id"), "may be one of the ids of API keys or services", "begin it with another word")
 
@@ -210,21 +204,22 @@ def _is_url(text: str) -> bool:
 KINDS = (ResourceKind(kind="FlowService", model=FlowServiceSpec, check=_check),)
 
 
-def adapter_problem(port: Port, name: str) -> str:
+def adapter_problem(port: str, name: str) -> str:
     """Return why the entry point of an adapter cannot be taken; empty if it can. No code of a package runs."""
     found = len(metadata.entry_points(group=GROUPS[port], name=name))
     why = "several installed packages have" if found else "no installed package has"
     return "" if found == 1 else f"{why} this entry point in {GROUPS[port]}"
 
 
-def installed_adapter(port: Port, name: str, settings: Mapping[str, Any], secret: Secret | None) -> Adapter:
-    """Return the adapter of that name, made with the settings and the secret of the configuration. The entry point is a
-    callable that takes both. Raises ValueError, without a word of the package: it may hold the secret."""
+def installed_adapter(port: str, spec: FlowAdapterSpec, secret: Secret | None) -> Adapter:
+    """Return an adapter, made with the settings and the secret of the configuration. The entry point is a callable that
+    takes both. Raises ValueError, without a word of the package: it may hold the secret."""
+    name = spec.adapter
     if problem := adapter_problem(port, name):
         raise ValueError(f"the adapter {name}: {problem}")
     (point,) = metadata.entry_points(group=GROUPS[port], name=name)
     try:
-        adapter = point.load()(settings, secret)
+        adapter = point.load()(spec.settings, secret)
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package)
         why = type(error).__name__
     else:

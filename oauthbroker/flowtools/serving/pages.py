@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -15,15 +14,13 @@ from typing import Any, Final, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.deployment.versions import DeployedFlow
 from oauthbroker.flowtools.risk.drawing import draw
 from oauthbroker.flowtools.risk.records import finding_key
-from oauthbroker.flowtools.risk.rules import graph_of, order
+from oauthbroker.flowtools.risk.rules import order
 from oauthbroker.flowtools.running import journal
-from oauthbroker.flowtools.running.approvals import RunDetail, RunLine, run_detail, run_lines
+from oauthbroker.flowtools.running.approvals import RunLine, decisions, run_lines
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.source import FlowRefused
-from oauthbroker.flowtools.specification.spec import FlowTool
 from oauthbroker.plugins import PluginPage, PluginPageRequest, PluginPages, PluginView
 
 PAGES: Final = Path(__file__).parents[1] / "pages"
@@ -37,18 +34,6 @@ _LOOKS: Final = {
 }
 _TEN_SECONDS: Final = 10
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolLine:
-    """A tool of the list. `flow` is the version that serves, unless it cannot run here; then `failure` says why."""
-
-    name: str
-    serves: int | None
-    others: list[int]
-    withdrawn: frozenset[int]
-    flow: Any
-    failure: str
 
 
 class FlowPages:
@@ -79,9 +64,9 @@ class FlowPages:
         def read() -> tuple[list[RunLine], Mapping[str, str]]:
             with self._service.database.reading() as connection:
                 lines = run_lines(connection, limit=LINES + 1, offset=(page - 1) * LINES, **where)
-            used = {(line.tool, line.version) for line in lines}
-            tools = {f"{name}@{number}": self._tool(name, number) for name, number in used}
-            return lines, {reference: tool.trigger.type for reference, tool in tools.items() if tool}
+            used = {f"{line.tool}@{line.version}": line for line in lines}
+            flows = {reference: self._service.flow_of(line) for reference, line in used.items()}
+            return lines, {reference: flow.tool.trigger.type for reference, flow in flows.items() if flow}
 
         lines, triggers = await self._read(read)
         shown: dict[str, Any] = {"runs": lines[:LINES], "more": len(lines) > LINES, "page": page, "triggers": triggers}
@@ -91,21 +76,26 @@ class FlowPages:
     async def run(self, page_request: PluginPageRequest) -> PluginView:
         run = page_request.path["run"]
 
-        def read() -> tuple[RunDetail | None, FlowTool | None]:
+        def read() -> dict[str, Any]:
             with self._service.database.reading() as connection:
-                detail = run_detail(connection, run)
-            return detail, self._tool(detail.line.tool, detail.line.version) if detail else None
+                lines = run_lines(connection, limit=1, id=run)
+                steps, made = journal.step_lines(connection, run), decisions(connection, run)
+            if not lines:
+                raise BrokerError(Code.NOT_FOUND)
+            line, flow = lines[0], self._service.flow_of(lines[0])
+            places = {name: at for at, name in enumerate(order(flow.tool))} if flow else {}
+            steps.sort(key=lambda step: places.get(step.node, len(places)))
+            advice = getattr(page_request.words, f"advice_{line.code or line.state}", "")
+            return {"run": line, "tool": flow and flow.tool, "steps": steps, "decisions": made, "advice": advice}
 
-        detail, tool = await self._read(read) if _RUN.fullmatch(run) else (None, None)
-        if detail is None:
+        if not _RUN.fullmatch(run):
             raise BrokerError(Code.NOT_FOUND)
-        line, places = detail.line, {name: at for at, name in enumerate(order(graph_of(tool)))} if tool else {}
-        steps = sorted(detail.steps, key=lambda step: places.get(step.node, len(places)))
-        advice = getattr(page_request.words, f"advice_{line.code or line.state}", "")
-        more: dict[str, Any] = {"tool": tool, "steps": steps, "decisions": detail.decisions, "advice": advice}
-        return _view("run", page_request.words.run_title.format(tool=line.tool), page_request, run=line, **more)
+        shown = await self._read(read)
+        return _view("run", page_request.words.run_title.format(tool=shown["run"].tool), page_request, **shown)
 
-    def _tool_line(self, name: str) -> ToolLine:
+    def _tool_line(self, name: str) -> dict[str, Any]:
+        """Return a tool of the list. `flow` is the version that serves, unless it cannot run here; then `failure` says
+        why."""
         flow, found = self._service.serving.get(name), self._service.problems
         failure = "" if flow else next((each.text for each in found if each.text.startswith(f"{name}: ")), "")
         serves, numbers, withdrawn = None, list[int](), frozenset[int]()
@@ -113,7 +103,8 @@ class FlowPages:
             serves, numbers = self._versions.serving(name), self._versions.numbers(name)
             withdrawn = frozenset(each for each in numbers if self._versions.withdrawn(name, each))
         others = [each for each in reversed(numbers) if each != serves]
-        return ToolLine(name=name, serves=serves, others=others, withdrawn=withdrawn, flow=flow, failure=failure)
+        about = {"name": name, "serves": serves, "others": others, "withdrawn": withdrawn}
+        return {**about, "flow": flow, "failure": failure}
 
     def _version(self, page_request: PluginPageRequest, name: str, number: str) -> PluginView:
         problems, flow = list[str](), None
@@ -133,21 +124,12 @@ class FlowPages:
         if flow is not None:
             more["serves"] = self._versions.serving(name) == flow.tool.version
             more["drawing"] = draw(flow.tool, flow.assessment.findings)
-            more["findings"] = list(self._findings(flow))
+            records = self._versions.acknowledgements.of(flow.tool)
+            more["findings"] = [  # with the record of the person who acknowledged it
+                (found, next((each for each in records if finding_key(found) in each["findings"]), None))
+                for found in flow.assessment.findings
+            ]
         return _view("version", title, page_request, name=name, number=number, **more)
-
-    def _findings(self, flow: DeployedFlow) -> Iterator[tuple[Any, Any]]:
-        """Yield each finding with the record of the person who acknowledged it, or None."""
-        records = self._versions.acknowledgements.of(flow.tool)
-        for found in flow.assessment.findings:
-            yield found, next((each for each in records if finding_key(found) in each["findings"]), None)
-
-    def _tool(self, name: str, number: int) -> FlowTool | None:
-        """Return the specification of a version; None if it cannot run here any more."""
-        try:
-            return self._service.flow(f"{name}@{number}").tool
-        except BrokerError:
-            return None
 
     async def _read(self, read: Callable[[], T]) -> T:
         """Read files and database on a thread. Raises `storeUnavailable` for an error of the database."""
@@ -172,5 +154,4 @@ def _view(template: str, title: str, page_request: PluginPageRequest, **values: 
 
 
 def _moment(at: float | str) -> datetime:
-    """Return a time of the database, or of a record."""
     return datetime.fromtimestamp(at, UTC) if isinstance(at, float) else datetime.fromisoformat(at)

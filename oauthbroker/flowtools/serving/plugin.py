@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from oauthbroker import BrokerError, Code
+from oauthbroker import Broker, BrokerError, Code
+from oauthbroker.flowtools.deployment.versions import versions_of
+from oauthbroker.flowtools.running.auditing import audit_from_threads
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.running.resuming import doing, resuming
-from oauthbroker.plugins import Background, PluginFinding, PluginResources, PublicWeb, RunningPlugin
-
-if TYPE_CHECKING:
-    from oauthbroker import Broker
-    from oauthbroker.flowtools.serving.service import FlowService
+from oauthbroker.flowtools.serving.callers import FlowCallers
+from oauthbroker.flowtools.serving.http_calls import HttpCalls
+from oauthbroker.flowtools.serving.pages import FlowPages
+from oauthbroker.flowtools.serving.schedules import SCHEDULE_SECONDS, QueueEvents, look_at_schedules
+from oauthbroker.flowtools.serving.service import FlowService, ports_of
+from oauthbroker.flowtools.serving.webhooks import Webhooks
+from oauthbroker.plugins import Background, PluginFinding, PluginResources, PublicWeb, RunningPlugin, SystemClock
 
 LOOK_SECONDS: Final = 2.0
 _RETENTION_SECONDS: Final = 3600.0
@@ -27,22 +32,15 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
     if not resources.resources:
         yield RunningPlugin()
         return
-    from oauthbroker.flowtools.serving.callers import FlowCallers
-    from oauthbroker.flowtools.serving.http_calls import HttpCalls
-    from oauthbroker.flowtools.serving.pages import FlowPages
-    from oauthbroker.flowtools.serving.schedules import SCHEDULE_SECONDS, QueueEvents, Schedules
-    from oauthbroker.flowtools.serving.webhooks import Webhooks
-
     broker.events.check_polled(AGENT)  # resuming needs these events
     async with AsyncExitStack() as stack:
         web = await stack.enter_async_context(PublicWeb.of(broker.bundle.settings))
         service = _service(broker, resources)
         stack.push_async_callback(service.close)
-        webhooks, schedules, events = Webhooks(service, broker), Schedules(service), QueueEvents(service, broker)
+        webhooks, events = Webhooks(service, broker), QueueEvents(service, broker)
         stack.push_async_callback(events.close)
         await service.look()
-        calls = HttpCalls(service, FlowCallers(service.spec, broker, web))
-        following = _Following(broker, service, resources)
+        calls = HttpCalls(service, FlowCallers(service.spec, broker, web, clock=SystemClock()))
         await stack.enter_async_context(doing(_go_on(broker, service)))
         yield RunningPlugin(
             routes=[*calls.routes(), *webhooks.routes()],
@@ -50,48 +48,33 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
                 Background(name="flows", seconds=LOOK_SECONDS, work=service.look),
                 Background(name="retention", seconds=_RETENTION_SECONDS, work=service.forget),
                 Background(name="queues", seconds=LOOK_SECONDS, work=events.look),
-                Background(name="schedules", seconds=SCHEDULE_SECONDS, work=schedules.look),
+                Background(name="schedules", seconds=SCHEDULE_SECONDS, work=partial(look_at_schedules, service)),
                 Background(name="webhooks", seconds=LOOK_SECONDS, work=webhooks.look),
             ],
-            findings=lambda: [*following.findings(), *webhooks.problems, *events.problems],
-            on_reload=following.follow,
+            findings=lambda: [*service.problems, *_reloaded(broker, resources), *webhooks.problems, *events.problems],
             pages=FlowPages(service).declared(),
         )
 
 
-class _Following:
-    """Says when a reloaded configuration has changed the service, which is opened once, or forwards its events."""
-
-    def __init__(self, broker: Broker, service: FlowService, resources: PluginResources) -> None:
-        self._broker, self._service, self._opened, self._now = broker, service, resources, resources
-
-    async def follow(self, resources: PluginResources) -> None:
-        self._now = resources
-
-    def findings(self) -> Sequence[PluginFinding]:
-        found = [*self._service.problems]
-        if self._now != self._opened:
-            text = "The FlowService has changed since the start, and the old one still serves."
-            found.append(PluginFinding(code="restartNeeded", text=text, hint="Restart the broker."))
-        if self._broker.bundle.forwards(AGENT):
-            text = f"The events of {AGENT} are forwarded, and runs that wait for a user may not go on."
-            found.append(PluginFinding(code="agentForwarded", text=text, hint=f"Take {AGENT} out of the Forwarder."))
-        return found
+def _reloaded(broker: Broker, opened: PluginResources) -> Iterator[PluginFinding]:
+    """Tell that a reloaded configuration has changed the service, which is opened once, or forwards its events."""
+    if broker.bundle.plugins.get("flowtools") != opened:
+        text = "The FlowService has changed since the start, and the old one still serves."
+        yield PluginFinding(code="restartNeeded", text=text, hint="Restart the broker.")
+    if broker.bundle.forwards(AGENT):
+        text = f"The events of {AGENT} are forwarded, and runs that wait for a user may not go on."
+        yield PluginFinding(code="agentForwarded", text=text, hint=f"Take {AGENT} out of the Forwarder.")
 
 
 def _service(broker: Broker, resources: PluginResources) -> FlowService:
-    from oauthbroker.flowtools.deployment.versions import versions_of
-    from oauthbroker.flowtools.running.auditing import audit_from_threads
-    from oauthbroker.flowtools.serving.service import FlowService, ports_of
-
     (resource,), settings = resources.resources, broker.bundle.settings
     if ("database",) not in resource.secrets and settings.store_url_env:
         note = "a broker whose store is in PostgreSQL needs FlowService.spec.database: its hosts share one"
         raise BrokerError(Code.CONFIG_INVALID, note=note)
-    given: dict[str, Any] = {"versions": versions_of(broker), "audit": audit_from_threads(broker.audit)}
+    versions, store = versions_of(broker, audit_from_threads(broker.audit)), Path(settings.store_root)
     try:
-        folder, store = resources.folder or Path(), Path(settings.store_root)
-        return FlowService(resource, folder, store=store, ports=ports_of(resource, broker), **given)
+        folder, ports = resources.folder or Path(), ports_of(resource, broker)
+        return FlowService(resource, folder, store=store, ports=ports, versions=versions)
     except ValueError as error:
         note = str(error)
     raise BrokerError(Code.CONFIG_INVALID, note=note)

@@ -11,7 +11,8 @@ import logging
 from collections import Counter
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
@@ -19,7 +20,7 @@ from cronsim import CronSim
 from sqlalchemy import Column, Connection, Double, Table, Text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from oauthbroker import BrokerError
+from oauthbroker import Broker, BrokerError
 from oauthbroker.flowtools.entities.database import Database, is_lost_race, iso
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
@@ -30,9 +31,6 @@ from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.spec import FlowTool
 from oauthbroker.flowtools.specification.triggers import Trigger
 from oauthbroker.plugins import PluginFinding
-
-if TYPE_CHECKING:
-    from oauthbroker import Broker
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 SCHEDULE_SECONDS: Final = 5.0  # between two looks
@@ -53,25 +51,15 @@ class _NotDueAnymore(Exception):
     """Another process has taken the firing."""
 
 
-class Schedules:
-    """Starts the runs of cron triggers."""
-
-    def __init__(self, service: FlowService) -> None:
-        self._service = service
-
-    async def look(self) -> None:
-        """Start the runs that are due. A tool that fails keeps no other one back."""
-        for flow in list(self._service.serving.values()):
-            if flow.tool.trigger.type == "cron" and not flow.withdrawn:
-                await self._start(flow)
-
-    async def _start(self, flow: ReadyFlow) -> None:
-        service = self._service
+async def look_at_schedules(service: FlowService) -> None:
+    """Start the runs of schedules that are due. A tool that fails keeps no other one back."""
+    flows = list(service.serving.values())
+    for flow in (each for each in flows if each.tool.trigger.type == "cron" and not each.withdrawn):
         try:
-            run = await service.work(lambda: fire(service.database, service.runs, flow, service.service_actor(flow)))
+            run = await service.work(partial(fire, service.database, service.runs, flow, service.service_actor(flow)))
         except BrokerError as error:
             _LOG.error("no look at the schedule of %s: %s", flow.tool.name, error.code.value)
-            return
+            continue
         if run is not None:
             service.spawn(flow, run)
 
@@ -155,8 +143,7 @@ class QueueEvents:
         agents = {each.name: each.trigger.agent or each.name for each in tools}
         taken = Counter([*agents.values(), AGENT])
         wanted = {agent: name for name, agent in agents.items() if taken[agent] == 1}
-        ended = {agent: task for agent, task in self._tasks.items() if task.done()}
-        stopped = [_stopped(wanted[agent], task) for agent, task in ended.items() if agent in wanted]
+        stopped = [_stopped(wanted[each], task) for each, task in self._tasks.items() if each in wanted and task.done()]
         same = [
             finding("sameAgent", f"Another tool has the agent of {name}, and its events wait.", _OTHER_AGENT)
             for name, agent in agents.items()

@@ -10,30 +10,28 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from oauthbroker import BrokerError, Code
+from oauthbroker import Broker, BrokerError, Code
 from oauthbroker.flowtools.deployment.versions import FlowVersions, same_route, same_secret
 from oauthbroker.flowtools.entities.database import Database, apply
 from oauthbroker.flowtools.entities.definition import entities_in
+from oauthbroker.flowtools.running.approvals import RunLine
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.erasing import expire
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
-from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
-from oauthbroker.flowtools.running.ports import Adapter, Ports, with_sandbox
+from oauthbroker.flowtools.running.mail import SmtpAdapter
+from oauthbroker.flowtools.running.ports import Ports, with_sandbox
 from oauthbroker.flowtools.running.requests import BrokerRequests
 from oauthbroker.flowtools.serving.callers import actor_of
 from oauthbroker.flowtools.serving.data import database_url
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec, installed_adapter
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.source import FlowRefused
-from oauthbroker.plugins import PluginAudit, PluginFinding, PluginResource, on_thread
-
-if TYPE_CHECKING:
-    from oauthbroker import Broker
+from oauthbroker.plugins import PluginFinding, PluginResource, on_thread
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 THREADS: Final = 12  # of runs; the pool of connections has 15
@@ -46,14 +44,7 @@ class FlowService:
     """One service of a running broker. Its methods that block are called from its threads."""
 
     def __init__(
-        self,
-        resource: PluginResource,
-        folder: Path,
-        *,
-        store: Path,
-        ports: Ports,
-        versions: FlowVersions,
-        audit: PluginAudit,
+        self, resource: PluginResource, folder: Path, *, store: Path, ports: Ports, versions: FlowVersions
     ) -> None:
         """Raises ValueError for a database that can never work."""
         self.spec: FlowServiceSpec = resource.spec
@@ -67,7 +58,6 @@ class FlowService:
         self.serving: Mapping[str, ReadyFlow] = {}
         self.problems: tuple[PluginFinding, ...] = ()
         self._entities, self._ports = entities_in(folder / each for each in self.spec.entities), ports
-        self._audit = audit
         self._runs: FlowRuns | None = None
         self._kept: dict[tuple[str, int], ReadyFlow] = {}
         self._calls, self._tasks = 0, set[asyncio.Task[None]]()
@@ -98,13 +88,12 @@ class FlowService:
                 raise
         raise BrokerError(Code.NOT_FOUND)
 
-    def flow_of(self, run: RunRecord) -> ReadyFlow | None:
+    def flow_of(self, run: RunRecord | RunLine) -> ReadyFlow | None:
         """Return the flow of a run; None if its version cannot run here. Blocks."""
         try:
-            flow = self.flow(f"{run.tool}@{run.version}")
+            return self.flow(f"{run.tool}@{run.version}")
         except BrokerError:
             return None
-        return flow if flow.tool.source.digest == run.digest else None
 
     def service_actor(self, flow: ReadyFlow) -> Actor | None:
         """Return the service identity that a tool runs as; None for a public tool without one."""
@@ -198,7 +187,7 @@ class FlowService:
             return
         if self._own if self.spec.apply_changes is None else self.spec.apply_changes:
             apply(self.database, self._entities)
-        self._runs = FlowRuns(self.database, self._entities, self._ports, audit=self._audit)
+        self._runs = FlowRuns(self.database, self._entities, self._ports, audit=self.versions.audit)
 
     def _refuse_identity(self, flow: ReadyFlow) -> None:
         """Refuse a tool that its trigger cannot call: its service identity is missing or unknown."""
@@ -214,7 +203,6 @@ class FlowService:
 
 
 def event_key(trigger: str, event: str) -> str:
-    """Return the name by which an event is known in the database."""
     return f"{trigger}:{hashlib.sha256(event.encode()).hexdigest()}"
 
 
@@ -227,19 +215,17 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."
 
 
-def ports_of(resource: PluginResource, broker: Broker) -> Ports:
-    """Return the ports of a FlowService. Call it on the broker's event loop. Raises ValueError for a bad adapter."""
-    spec: FlowServiceSpec = resource.spec
-    password = resource.secrets.get(("mailPassword",))
-    payments: dict[str, Adapter] = {
-        name: installed_adapter(
-            "payments", each.adapter, each.settings, resource.secrets.get(("payments", name, "secret"))
-        )
+def ports_of(resource: PluginResource | None, broker: Broker) -> Ports:
+    """Return the ports of a FlowService, without one those of a broker alone. Call it on the broker's event loop.
+    Raises ValueError for a bad adapter."""
+    if resource is None:
+        return Ports(requests=BrokerRequests(broker))
+    spec, secrets = resource.spec, resource.secrets
+    payments = {
+        name: installed_adapter("payments", each, secrets.get(("payments", name, "secret")))
         for name, each in spec.payments.items()
     }
-    sms = None
-    if spec.sms is not None:
-        sms = installed_adapter("sms", spec.sms.adapter, spec.sms.settings, resource.secrets.get(("sms", "secret")))
-    email = SmtpAdapter(mail_server(spec.mail, password)) if spec.mail is not None else None
+    sms = installed_adapter("sms", spec.sms, secrets.get(("sms", "secret"))) if spec.sms is not None else None
+    email = SmtpAdapter(spec.mail, secrets.get(("mailPassword",))) if spec.mail is not None else None
     ports = Ports(email=email, sms=sms, payments=payments, requests=BrokerRequests(broker))
     return with_sandbox(ports) if spec.sandbox else ports

@@ -7,32 +7,25 @@ import hmac
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from oauthbroker import BrokerError, Code
+from oauthbroker import Broker, BrokerError, Code
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.working import refusal
-from oauthbroker.flowtools.serving.data import secrets_of
+from oauthbroker.flowtools.serving.data import STANDARD, secrets_of
 from oauthbroker.flowtools.serving.http_calls import ToolPath, answer
 from oauthbroker.flowtools.serving.service import FlowService, event_key, finding
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.plugins import PluginCall, PluginFinding, PluginRoute, SystemClock, decode_json
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from oauthbroker import Broker
-
 PATH: Final = "/v1/flowtools/webhooks/{name}"
-_STANDARD: Final = "whsec_"
 _NUMBER: Final = re.compile(r"[0-9]{1,12}")
 
 
 class Webhooks:
-    """The route of webhook triggers."""
-
     def __init__(self, service: FlowService, broker: Broker) -> None:
         self._service, self._broker = service, broker
         self.problems: tuple[PluginFinding, ...] = ()
@@ -79,11 +72,11 @@ class Webhooks:
         """Return the secrets that the form of the webhook can use."""
         trigger = flow.tool.trigger
         found = await secrets_of(self._broker, str(trigger.webhook_secret))
-        return [each for each in found if trigger.signature != "standard" or each.startswith(_STANDARD)]
+        return [each for each in found if trigger.signature != "standard" or each.startswith(STANDARD)]
 
     def _problem(self, flow: ReadyFlow) -> PluginFinding:
         name = flow.tool.trigger.webhook_secret
-        kind = "" if flow.tool.trigger.signature != "standard" else f", or does not begin with {_STANDARD}"
+        kind = "" if flow.tool.trigger.signature != "standard" else f", or does not begin with {STANDARD}"
         text = f"The secret {name} of the webhook {flow.tool.name} is missing{kind}. Its calls are refused."
         return finding("webhookSecretMissing", text, "Run `oauthbroker flow secret set`.")
 
@@ -105,7 +98,7 @@ def verified(
 def _signature(form: str, secret: str, signed: bytes) -> str:
     if form != "standard":
         return hmac.new(secret.encode(), signed, "sha256").hexdigest()
-    key = b64decode(secret.removeprefix(_STANDARD))
+    key = b64decode(secret.removeprefix(STANDARD))
     return b64encode(hmac.digest(key, signed, "sha256")).decode()
 
 

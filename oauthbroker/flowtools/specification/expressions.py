@@ -163,7 +163,9 @@ class Scope:
         self._names, self._ids = names, frozenset(ids)
         strict = {folded(name): _cel_type(cel, kind, name in names.optional) for name, kind in names.types.items()}
         loose = strict | {folded(name): cel.Type.DYN for name in names.optional}
-        functions = _functions(cel)
+        concat = cel.Overload("concat_list", cel.Type.STRING, [cel.Type.List(cel.Type.DYN)], False, _concat)
+        days = cel.Overload("diff_days_texts", cel.Type.DOUBLE, [cel.Type.STRING, cel.Type.STRING], False, _diff_days)
+        functions = [cel.FunctionDecl("concat", [concat]), cel.FunctionDecl("diffDays", [days])]
         # The first one checks types, the second one evaluates: Python's None fits no nullable type of the library.
         self._strict = cel.NewEnv(variables=strict, functions=functions)
         self._loose = cel.NewEnv(variables=loose, functions=functions) if names.optional else self._strict
@@ -206,13 +208,6 @@ def _as_doubles(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _functions(cel: Any) -> list[Any]:
-    kinds = cel.Type
-    concat = cel.Overload("concat_list", kinds.STRING, [kinds.List(kinds.DYN)], False, _concat)
-    days = cel.Overload("diff_days_texts", kinds.DOUBLE, [kinds.STRING, kinds.STRING], False, _diff_days)
-    return [cel.FunctionDecl("concat", [concat]), cel.FunctionDecl("diffDays", [days])]
-
-
 def _concat(parts: Sequence[Any]) -> str:
     """Join texts and numbers. A whole number has no point: concat(2, 'x') is `2x`."""
     words = []
@@ -240,13 +235,12 @@ def _refusal(text: str, places: list[tuple[int, int]], ids: Mapping[str, str]) -
         return ExpressionRefused("too deep, or too long", "split it over several transform nodes")
     at = max(int(found[2]) - 1, 0)
     column = places[max(bisect_right(places, at, key=lambda pair: pair[0]) - 1, 0)][1] + 1 if places else 1
-    undeclared = _UNDECLARED.match(found[3])
-    if undeclared:
-        name = undeclared[1]
-        head, dot, rest = name.partition(".")
+    if undeclared := _UNDECLARED.match(found[3]):
+        head, dot, rest = undeclared[1].partition(".")
         shown = f"{ids.get(head, head)}{dot}{rest}"
-        what = f"the name {shown} is not bound here"
-        return ExpressionRefused(what, "correct the name", column=column, unknown=shown)
+        return ExpressionRefused(
+            f"the name {shown} is not bound here", "correct the name", column=column, unknown=shown
+        )
     words = "".join(found[3].splitlines()[:1])[:300].replace("found no matching overload for", "no operator fits")
     words = words.replace("no operator fits 'size'", "no operator fits 'length'")
     return ExpressionRefused(words, "correct the expression", column=column)

@@ -14,7 +14,6 @@ from oauthbroker import Turn
 
 _MOST_ERRORS: Final = 20
 _MOST_PLACES, _LONGEST_PLACE = 5, 128  # in the sentence
-Errors = Iterable[tuple[str, str]]
 Steps = tuple[str | int, ...]
 MOST_DEPTH: Final = 64
 _LARGEST: Final = sys.float_info.max
@@ -38,7 +37,7 @@ class FlowFailed(Exception):
     """A run cannot go on. `code` is stable; the message names no value of a row or of the input. `errors` are places in
     the input, as JSON pointers, each with the keyword of the rule that it breaks."""
 
-    def __init__(self, code: str, message: str, errors: Errors = ()) -> None:
+    def __init__(self, code: str, message: str, errors: Iterable[tuple[str, str]] = ()) -> None:
         super().__init__(message)
         self.code, self.message, self.errors = code, message, tuple(errors)
 
@@ -63,7 +62,8 @@ def json_fault(value: Any) -> tuple[Steps, str] | None:
             waiting += [((place, at), inner, depth + 1) for at, inner in enumerate(each)]
         elif isinstance(each, dict):
             waiting += [((place, name), inner, depth + 1) for name, inner in each.items()]
-            if fault := next(filter(None, map(_name_fault, each)), ""):
+            names = (scalar_fault(name) if isinstance(name, str) else "type" for name in each)
+            if fault := next(filter(None, names), ""):
                 return _steps(place), fault
     return None
 
@@ -85,7 +85,3 @@ def pointer(steps: Iterable[object]) -> str:
 
 def _steps(place: _Place) -> Steps:
     return () if place is None else (*_steps(place[0]), place[1])
-
-
-def _name_fault(name: object) -> str:
-    return scalar_fault(name) if isinstance(name, str) else "type"

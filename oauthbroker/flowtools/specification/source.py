@@ -57,10 +57,6 @@ class FlowSource:
     digest: str
 
     @property
-    def file(self) -> str:
-        return self.document.file
-
-    @property
     def data(self) -> Any:
         return self.document.data
 
@@ -70,6 +66,12 @@ class FlowSource:
         return ConfigProblem.at(self.document.value_at(path), harmless_text(shown), what, hint)
 
 
+def refuse(problems: Iterable[ConfigProblem]) -> None:
+    """Raise FlowRefused if there are problems."""
+    if found := list(problems):
+        raise FlowRefused(found)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return what to do about a name that is not known; empty if none that is known looks like it."""
     close = difflib.get_close_matches(name, list(known), 1)
@@ -77,7 +79,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def refusal_at(file: str, what: str, hint: str) -> FlowRefused:
-    """Return the refusal of a file as a whole."""
     return FlowRefused([ConfigProblem.at(SourcePlace(file, 1, 1), "", what, hint)])
 
 

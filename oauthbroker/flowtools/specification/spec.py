@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
+
+from pydantic.alias_generators import to_snake
 
 from oauthbroker.flowtools.specification.source import (
     FlowRefused,
@@ -15,19 +17,15 @@ from oauthbroker.flowtools.specification.source import (
     Keys,
     nearest,
     read_source,
+    refuse,
     shape_problems,
     slow_references,
 )
-from oauthbroker.flowtools.specification.triggers import Trigger, trigger_of, trigger_problems
+from oauthbroker.flowtools.specification.triggers import Trigger, trigger_problems
 from oauthbroker.plugins import json_schema_validator
 
 EXTERNAL: Final = frozenset({"payment", "email", "sms", "httpRequest"})
-_COPIED: Final = {
-    **{name: name for name in ("name", "description", "input", "output")},
-    "riskLevel": "written_risk",
-    "concurrencyStrategy": "written_concurrency",
-    "idempotencyKey": "idempotency_key",
-}
+_COPIED: Final = ("name", "description", "input", "output", "riskLevel", "concurrencyStrategy", "idempotencyKey")
 _NODE_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _HOST = re.compile(r"(?=.{4,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]")
 _SLOT = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
@@ -65,7 +63,8 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowTool:
-    """A tool's specification. `written_risk` is what its author wrote, which decides nothing."""
+    """A tool's specification. `risk_level` is what its author wrote, which decides nothing. `after` and `before` are
+    the nodes to which the edges of each node lead, and from which they come."""
 
     name: str
     version: int
@@ -75,13 +74,15 @@ class FlowTool:
     output: Mapping[str, Any] = field(repr=False)
     nodes: Mapping[str, Node] = field(repr=False)
     edges: tuple[Edge, ...] = field(repr=False)
+    after: Mapping[str, Sequence[str]] = field(repr=False)
+    before: Mapping[str, Sequence[str]] = field(repr=False)
     start: str
     policies: tuple[str, ...] = ()
     auth_required: bool = True
     allowed_roles: tuple[str, ...] = ()
     run_as: str | None = None
-    written_risk: str | None = None
-    written_concurrency: str | None = None
+    risk_level: str | None = None
+    concurrency_strategy: str | None = None
     idempotency_key: str | None = None
     source: FlowSource = field(repr=False)
 
@@ -104,18 +105,23 @@ def load_tool(raw: bytes, file: str) -> FlowTool:
     for node in nodes:
         problems += [source.problem((*node.path, *path), *rest) for path, *rest in _node_problems(node)]
     problems += [source.problem(*each) for each in _graph_problems(nodes, data.get("flow"))]
-    if problems:
-        raise FlowRefused(problems)
+    refuse(problems)
     auth = data.get("auth", {})
+    after, before = ({node.id: list[str]() for node in nodes} for _ in range(2))
+    for one in data["flow"]["edges"]:
+        after[one["from"]].append(one["to"])
+        before[one["to"]].append(one["from"])
     return FlowTool(
-        **{ours: data[name] for name, ours in _COPIED.items() if name in data},
+        **{to_snake(name): data[name] for name in _COPIED if name in data},
         version=int(data["version"]),
-        trigger=trigger_of(data["trigger"]),
+        trigger=Trigger(**{to_snake(name): value for name, value in data["trigger"].items()}),
         nodes={node.id: node for node in nodes},
         edges=tuple(
             Edge(source=one["from"], target=one["to"], label=one.get("label"), data_mapping=one.get("dataMapping", {}))
             for one in data["flow"]["edges"]
         ),
+        after=after,
+        before=before,
         start=data["flow"]["startNode"],
         policies=tuple(data.get("policies", ())),
         auth_required=auth.get("required", True),
@@ -142,11 +148,9 @@ def is_one(config: Mapping[str, Any]) -> bool:
 
 def policy_names(tool: FlowTool) -> list[tuple[Keys, str]]:
     """Return the policies that a tool and its nodes name, each with its path in the document."""
+    named: list[tuple[Keys, str]] = [(("policies", at), name) for at, name in enumerate(tool.policies)]
     checks = (node for node in tool.nodes.values() if node.type == "policyCheck")
-    return [
-        *((("policies", at), name) for at, name in enumerate(tool.policies)),
-        *(((*node.path, "config", "policy"), str(node.config["policy"])) for node in checks),
-    ]
+    return [*named, *(((*node.path, "config", "policy"), str(node.config["policy"])) for node in checks)]
 
 
 def refuse_changed(tool: FlowTool, known_digest: str | None) -> None:
@@ -169,15 +173,12 @@ def _schema_problems(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _nodes(data: Mapping[str, Any]) -> list[Node]:
     """Return the nodes of either dialect that have the shape of one."""
     flow = data.get("flow")
-    written = flow.get("nodes") if isinstance(flow, dict) else None
-    items: list[tuple[str | int, Any, Any]] = []
-    if isinstance(written, dict):
-        items = [(name, name, node) for name, node in written.items()]
-    elif isinstance(written, list):
-        items = [(at, node.get("id"), node) for at, node in enumerate(written) if isinstance(node, dict)]
+    written: Any = flow.get("nodes") if isinstance(flow, dict) else None
+    named = isinstance(written, dict)
+    items = written.items() if named else enumerate(written) if isinstance(written, list) else ()
     found = []
-    for at, name, node in items:
-        kind, config = (node.get("type"), node.get("config", {})) if isinstance(node, dict) else (None, None)
+    for at, node in ((at, node) for at, node in items if isinstance(node, dict)):
+        name, kind, config = at if named else node.get("id"), node.get("type"), node.get("config", {})
         if isinstance(name, str) and isinstance(kind, str) and kind and isinstance(config, dict):
             operation = config.get("operation", config.get("action", ""))
             one = {key: value for key, value in config.items() if key not in {"operation", "action"}}

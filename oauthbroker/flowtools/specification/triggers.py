@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 from zoneinfo import available_timezones
@@ -11,13 +10,12 @@ from zoneinfo import available_timezones
 from oauthbroker.flowtools.specification.source import Keys
 from oauthbroker.plugins import harmless_text
 
-_MEMBERS: Final = {
-    "http": ("method", "path"),
-    "cron": ("schedule", "timeZone", "missed"),
-    "webhook": ("webhookSecret", "signature", "sharedSecret"),
-    "queue": ("agent",),
+_ONLY_FOR: Final = {
+    **dict.fromkeys(("method", "path"), "http"),
+    **dict.fromkeys(("schedule", "timeZone", "missed"), "cron"),
+    **dict.fromkeys(("webhookSecret", "signature", "sharedSecret"), "webhook"),
+    "agent": "queue",
 }
-_ONLY_FOR: Final = {member: owner for owner, members in _MEMBERS.items() for member in members}
 _NEEDED: Final = frozenset({"schedule", "webhookSecret"})
 
 
@@ -35,13 +33,6 @@ class Trigger:
     agent: str | None = None
 
 
-def trigger_of(written: Mapping[str, Any]) -> Trigger:
-    """Return the trigger of a specification without problems."""
-    return Trigger(
-        **{re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name): each for name, each in written.items()}
-    )
-
-
 def trigger_problems(trigger: Any, auth: Any) -> Iterator[tuple[Keys, str, str]]:
     if not isinstance(trigger, dict) or not isinstance(kind := trigger.get("type"), str):
         return
@@ -52,8 +43,7 @@ def trigger_problems(trigger: Any, auth: Any) -> Iterator[tuple[Keys, str, str]]
         elif owner == kind and member in _NEEDED and member not in trigger:
             yield ("trigger", member), "missing", f"a {kind} trigger requires it"
     if kind == "http" and isinstance(auth, dict) and "runAs" in auth:
-        what, hint = "not for the trigger http: it runs as its caller", "remove it"
-        yield ("auth", "runAs"), what, hint
+        yield ("auth", "runAs"), "not for the trigger http: it runs as its caller", "remove it"
     if kind == "cron" and isinstance(schedule := trigger.get("schedule"), str) and not _is_schedule(schedule):
         yield ("trigger", "schedule"), "no cron expression that ever fires", "write five fields, such as 0 */6 * * *"
     if kind == "cron" and isinstance(zone := trigger.get("timeZone", "UTC"), str) and zone not in available_timezones():

@@ -127,7 +127,7 @@ def fill(flows: Flows) -> None:
             made.create("Vehicle", {"dailyRate": 40}, OTHER)
             for row in (UUID, PENDING):
                 made.create("Reservation", {"customerId": UUID, "vehicleId": OTHER, "totalPrice": 9}, row)
-            made.transition("Reservation", {"id": PENDING}, "cancelled", {})
+            made.update("Reservation", {"id": PENDING}, {}, to="cancelled")
     finally:
         database.engine.dispose()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.running.auditing import TYPES, FlowCalled, FlowCallRefused, RunDecided, RunStopped
+from oauthbroker.flowtools.risk.audit_types import TYPES, FlowCalled, FlowCallRefused, RunDecided, RunStopped
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import ENDED, RUN

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.cli import command_inputs, commands
-from oauthbroker.flowtools.running.auditing import (
+from oauthbroker.flowtools.risk.audit_types import (
     FindingAcknowledged,
     VersionActivated,
     VersionDeployed,

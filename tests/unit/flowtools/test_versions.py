@@ -26,6 +26,7 @@ from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
 from tests.kit.flow_versions import on_loop_of, state_of, store_of, versions_in
 from tests.unit.flowtools.kit import example, written
+from tests.unit.flowtools.run_kit import Entries
 
 POLICY = {"name": "p", "version": 1, "description": "", "type": "custom", "condition": "rows > 1", "action": "warn"}
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -50,6 +51,31 @@ def deploy(folder: Path, raw: bytes, **more: Any) -> FlowVersions:
     kept = opened(folder)
     kept.deploy(raw, "tool.json", by="alice", **more)
     return kept
+
+
+def test_each_act_of_a_program_is_an_audit_entry_and_none_is_done_without_one(tmp_path):
+    entries = Entries()
+    kept = versions_in(tmp_path, audit=entries)
+    for version in (1, 1, 2, 3):
+        kept.deploy(green(version), "tool.json", by="alice")
+    kept.activate("tool", 2, by="bob", account="root")
+    kept.withdraw("tool", 1, by="bob")
+    assert [
+        ("VersionDeployed", 1, "alice", "alice"),
+        ("VersionDeployed", 2, "alice", "alice"),
+        ("VersionDeployed", 3, "alice", "alice"),
+        ("VersionActivated", 2, "bob", "root"),
+        ("VersionWithdrawn", 1, "bob", "bob"),
+    ] == [(type(each).__name__, each.version, each.by, each.actor) for each in entries]
+    entries.refuses = True
+    for act in (
+        lambda: kept.deploy(green(4), "tool.json", by="alice"),
+        lambda: kept.activate("tool", 3, by="bob"),
+        lambda: kept.withdraw("tool", 2, by="bob", serving=True),
+    ):
+        with pytest.raises(BrokerError):
+            act()
+    assert ([1, 2, 3], 2, None) == (kept.numbers("tool"), kept.serving("tool"), kept.withdrawn("tool", 2))
 
 
 @pytest.mark.rule("001-deploy")
@@ -355,7 +381,7 @@ async def test_deployments_that_fill_the_pool_of_threads_do_not_wait_for_a_threa
     """Two store objects on one folder are as two processes."""
     stores = [open_file_store(tmp_path) for _ in range(2)]
     try:
-        kept = [FlowVersions(state_of(store), TestClock(NOON)) for store in stores]
+        kept = [FlowVersions(state_of(store), TestClock(NOON), lambda _: None) for store in stores]
         with ThreadPoolExecutor(2) as pool:
             asyncio.get_running_loop().set_default_executor(pool)
             deploying = [asyncio.to_thread(kept[n % 2].deploy, green(n), "tool.json", by="alice") for n in range(1, 9)]
@@ -443,7 +469,7 @@ async def test_the_records_of_a_file_store_are_sealed_and_are_there_for_another_
     for act in (lambda kept: kept.deploy(raw, "tool.json", by="alice"), lambda kept: kept.deployed("tool")):
         store = open_file_store(tmp_path)
         try:
-            flow = await asyncio.to_thread(act, FlowVersions(state_of(store), TestClock(NOON)))
+            flow = await asyncio.to_thread(act, FlowVersions(state_of(store), TestClock(NOON), lambda _: None))
             assert ("alice", 1) == (flow.by, flow.tool.version)
         finally:
             await store.close()

@@ -128,6 +128,6 @@ def test_a_decision_is_made_once(world, first, second):
 def test_a_run_that_waits_for_no_decision_is_refused(world, act):
     flow = world.flow(NODES, chain(*NODES), idempotencyKey="input.id")
     done = world.runs.call(flow, CALL, STAFF)
-    for run in (str(done.run), "unknown"):
-        with pytest.raises(ValueError, match="the run does not wait for a decision"):
+    for run, why in ((str(done.run), "the run does not wait for a decision"), ("unknown", "no run with this id")):
+        with pytest.raises(ValueError, match=why):
             act(world.database, run, audit=world.entries, by="ada", account="root")

@@ -13,18 +13,16 @@ from typing import Any
 import pytest
 
 from oauthbroker import BrokerError, Code, Turn, TurnAuth
-from oauthbroker.flowtools.running import approvals, erasing
-from oauthbroker.flowtools.running.auditing import (
-    PROGRAMS,
+from oauthbroker.flowtools.risk.audit_types import (
     TYPES,
     EffectSent,
     FlowCalled,
     FlowCallRefused,
     RunDecided,
     RunStopped,
-    audit_from_threads,
-    of_caller,
 )
+from oauthbroker.flowtools.running import approvals, erasing
+from oauthbroker.flowtools.running.auditing import PROGRAMS, audit_from_threads, of_caller
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.lifecycle import MOST_TAKES
 from oauthbroker.flowtools.running.ports import AnswerLost, NotSent
@@ -287,6 +285,16 @@ async def test_a_refused_entry_raises_in_the_thread(world: World) -> None:
     write = audit_from_threads(refuse)
     stopped = RunStopped(tool="t", version=1, run="r", state="failed", code=None)
     await asyncio.to_thread(refused, lambda: write(stopped))
+
+
+async def test_an_entry_that_no_log_takes_is_not_said_to_be_an_outage() -> None:
+    def refuse(_: object) -> None:
+        raise BrokerError(Code.REQUEST_INVALID)
+
+    stopped = RunStopped(tool="t", version=1, run="r", state="failed", code=None)
+    with pytest.raises(BrokerError) as caught:
+        await asyncio.to_thread(audit_from_threads(refuse), stopped)
+    assert caught.value.code is Code.REQUEST_INVALID
 
 
 def test_without_the_brokers_event_loop_no_entry_is_written() -> None:

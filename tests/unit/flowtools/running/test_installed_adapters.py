@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker import Secret
 from oauthbroker.flowtools.running.ports import Adapter, AnswerLost, Effect, EffectRefused, NotSent
-from oauthbroker.flowtools.serving.kinds import GROUPS, installed_adapter
+from oauthbroker.flowtools.serving.kinds import GROUPS, FlowAdapterSpec, installed_adapter
 from oauthbroker.testing.flow_adapter_contract import PaymentAdapterContract, SmsAdapterContract
 
 pytestmark = pytest.mark.rule("000-types-providers")
@@ -65,7 +65,7 @@ class Fixtures:
 
     @pytest.fixture
     def adapter(self) -> Adapter:
-        return installed_adapter("payments", "acme", {"account": "a1"}, Secret("s"))
+        return installed_adapter("payments", FlowAdapterSpec(adapter="acme", settings={"account": "a1"}), Secret("s"))
 
     @pytest.fixture
     def unreachable(self, adapter: Acme) -> Adapter:
@@ -87,7 +87,7 @@ class TestInstalledShop(Fixtures, PaymentAdapterContract):
 class TestInstalledSms(Fixtures, SmsAdapterContract):
     @pytest.fixture
     def adapter(self) -> Adapter:
-        return installed_adapter("sms", "acme", {}, None)
+        return installed_adapter("sms", FlowAdapterSpec(adapter="acme"), None)
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,5 @@ class TestInstalledSms(Fixtures, SmsAdapterContract):
 )
 def test_an_adapter_that_cannot_be_used_is_refused_without_a_word_of_its_package(name: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as refused:
-        installed_adapter("payments", name, {}, Secret("canary"))
+        installed_adapter("payments", FlowAdapterSpec(adapter=name), Secret("canary"))
     assert "canary" not in str(refused.value)

@@ -172,7 +172,7 @@ def test_a_cancelled_run_ends_and_its_charge_is_refunded(
     assert "ada (account root) has cancelled it" == found.message
     assert (["failed"], []) == (ends(world, run), world.mail.sent)
     assert (["charge", "refund"] if where == "behind a charge" else []) == [e.operation for e in world.shop.sent]
-    with pytest.raises(ValueError, match="no run with this id that has not ended"):
+    with pytest.raises(ValueError, match="the run has ended"):
         cancel(world.database, run, audit=world.entries, **ADA)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from oauthbroker import Secret
-from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
+from oauthbroker.flowtools.running.mail import SmtpAdapter
 from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent, Ports
 from oauthbroker.testing.authority import Authority
 from tests.kit.smtp import HANG_UP, MailStandIn, mail_stand_in
@@ -30,9 +30,12 @@ EFFECT = Effect(
 )
 
 
-def adapter(port: int, scheme: str = "smtp", user: str = "", **more: Any) -> SmtpAdapter:
+def adapter(port: int, scheme: str = "smtp", user: str = "", *, tls: ssl.SSLContext | None = None) -> SmtpAdapter:
     password = Secret("hunter2" * 3) if user else None
-    return SmtpAdapter(mail_server(f"{scheme}://{user}127.0.0.1:{port}?from=shop@example.com", password), **more)
+    made = SmtpAdapter(f"{scheme}://{user}127.0.0.1:{port}?from=shop@example.com", password)
+    if tls is not None:
+        made.tls = tls
+    return made
 
 
 def sent(server: MailStandIn) -> email.message.EmailMessage:
@@ -142,7 +145,7 @@ def test_a_refused_login_sends_nothing_and_tells_no_password():
 def test_a_login_that_the_library_cannot_write_has_sent_nothing():
     with mail_stand_in() as server, pytest.raises(NotSent):
         url = f"smtp://shop@127.0.0.1:{server.port}?from=shop@example.com"
-        SmtpAdapter(mail_server(url, Secret("pässwort" * 3))).send(EFFECT)
+        SmtpAdapter(url, Secret("pässwort" * 3)).send(EFFECT)
     assert [] == server.messages
 
 
@@ -160,7 +163,7 @@ def test_a_login_that_the_library_cannot_write_has_sent_nothing():
 )
 def test_a_server_that_is_not_safe_or_not_whole_is_refused(url: str):
     with pytest.raises(ValueError, match=r"mail|password|user|address"):
-        mail_server(url, None)
+        SmtpAdapter(url, None)
 
 
 def test_a_flow_sends_its_mail_and_a_lost_answer_is_never_sent_again(tmp_path):

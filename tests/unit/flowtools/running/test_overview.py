@@ -10,8 +10,8 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.running.approvals import run_detail, run_lines
-from oauthbroker.flowtools.running.journal import RUN, WAITING
+from oauthbroker.flowtools.running.approvals import run_lines
+from oauthbroker.flowtools.running.journal import RUN, WAITING, step_lines
 from tests.kit import postgres
 from tests.unit.flowtools.entity_kit import sqlite_url
 from tests.unit.flowtools.kit import chain
@@ -61,10 +61,8 @@ def test_a_run_has_its_end_its_caller_and_its_steps_and_no_value(world: World) -
     statements: list[str] = []
     event.listen(world.database.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
     with world.database.reading() as connection:
-        found, nothing = run_detail(connection, failed), run_detail(connection, "0" * 32)
-    assert nothing is None
-    assert found is not None
-    line = found.line
+        (line,), steps = run_lines(connection, limit=1, id=failed), step_lines(connection, failed)
+        assert [] == run_lines(connection, limit=1, id="0" * 32) == step_lines(connection, "0" * 32)
     assert ("one", 1, "failed", "assertFailed", STAFF.id) == (
         line.tool,
         line.version,
@@ -75,7 +73,7 @@ def test_a_run_has_its_end_its_caller_and_its_steps_and_no_value(world: World) -
     assert line.seconds is not None
     assert 0 <= line.seconds < 60
     assert {("zebra", "done", 0), ("line", "done", 1), ("close", "done", 0)} == {
-        (step.node, step.state, step.rows) for step in found.steps
+        (step.node, step.state, step.rows) for step in steps
     }
     read = " ".join(statements)
     assert "flow_step.node" in read

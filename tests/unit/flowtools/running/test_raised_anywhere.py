@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import oauthbroker.flowtools.running
-from oauthbroker.flowtools.running.auditing import EffectSent, RunStopped
+from oauthbroker.flowtools.risk.audit_types import EffectSent, RunStopped
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from tests.kit.forms import is_long
 from tests.unit.flowtools.kit import chain

@@ -3,8 +3,10 @@ may not have or does not exist: told, and never an error of the server."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +14,8 @@ import sqlalchemy as sa
 
 from oauthbroker.flowtools.entities.database import table_of
 from oauthbroker.flowtools.running.effects import sent
-from oauthbroker.flowtools.running.ports import AnswerLost, NotSent, Ports
-from oauthbroker.flowtools.running.requests import _answer
+from oauthbroker.flowtools.running.ports import AnswerLost, Effect, NotSent, Ports
+from oauthbroker.flowtools.running.requests import BrokerRequests, _answer
 from oauthbroker.flowtools.serving.http_calls import answer
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from tests.unit.flowtools.kit import chain, written
@@ -227,3 +229,14 @@ def test_an_answer_of_an_api_with_such_a_value_is_none(body: str, lost: type[Exc
         _answer(200, "application/json", body.encode(), lost)
     with pytest.raises(lost):
         _answer(200, "text/plain", b"a\0b", lost)
+
+
+@pytest.mark.parametrize("act", ["ask", "send"])
+def test_a_request_behind_the_end_of_the_broker_was_certainly_not_sent(act):
+    async def made() -> BrokerRequests:
+        return BrokerRequests(SimpleNamespace())  # type: ignore[arg-type]
+
+    requests = asyncio.run(made())
+    effect = Effect(kind="httpRequest", operation="POST", fields={"app": "a"}, key="k", seconds=1.0, at="")
+    with pytest.raises(NotSent, match="the broker has ended"):
+        getattr(requests, act)(effect)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from oauthbroker import BrokerError
-from oauthbroker.flowtools.serving.callers import JwtCallers
-from oauthbroker.flowtools.serving.kinds import IssuerSpec
+from oauthbroker.flowtools.serving.callers import FlowCallers
+from oauthbroker.flowtools.serving.kinds import FlowServiceSpec, IssuerSpec
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.plugins import PublicWeb
 from oauthbroker.testing import TestClock
@@ -34,7 +34,7 @@ class Here:
 
     def __init__(self, clock: TestClock, web: PublicWeb, **more: Any) -> None:
         self.clock = clock
-        self.callers = JwtCallers([spec(**more)], web, clock)
+        self.callers = FlowCallers(FlowServiceSpec(issuers=[spec(**more)]), None, web, clock=clock)  # type: ignore[arg-type]
 
     def claims(self, **more: Any) -> dict[str, Any]:
         now = self.clock.now().timestamp()
@@ -42,11 +42,11 @@ class Here:
         return {name: value for name, value in made.items() if value is not None}
 
     async def actor(self, text: str) -> Actor:
-        return await self.callers.actor(text)
+        return await self.callers.of_token(text)
 
     async def refusal(self, text: str) -> str:
         with pytest.raises(BrokerError) as caught:
-            await self.callers.actor(text)
+            await self.callers.of_token(text)
         return caught.value.code.value
 
 

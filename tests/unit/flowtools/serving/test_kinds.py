@@ -85,11 +85,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
                 },
             ]
         },
-        "issuers[1].subjects.user",
+        "issuers[1].subjects.user: May be that of another issuer. Write one that tells the subjects",
     ),
     "two issuers of one id": (
         {"issuers": [ISSUER, {**ISSUER, "issuer": "https://b.example"}]},
-        "that of another issuer",
+        "issuers[1].id: May be that of another issuer. Write one that tells the callers",
     ),
     "an id that the other issuer can make": (
         {"issuers": [ISSUER, {**ISSUER, "issuer": "https://b.example", "id": "shop-{sub}"}]},

@@ -16,13 +16,13 @@ import pytest
 import sqlalchemy as sa
 
 from oauthbroker import BrokerError, Code, Secret, Turn, TurnAuth
-from oauthbroker.flowtools.running.auditing import FlowCallRefused
+from oauthbroker.flowtools.risk.audit_types import FlowCallRefused
 from oauthbroker.flowtools.running.journal import META, RUN
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.working import RunResult
 from oauthbroker.flowtools.serving.http_calls import answer, caller_key, from_query
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
-from oauthbroker.flowtools.serving.schedules import FIRED, QueueEvents, Schedules
+from oauthbroker.flowtools.serving.schedules import FIRED, QueueEvents, look_at_schedules
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.flowtools.specification.source import FlowRefused
@@ -54,8 +54,8 @@ def opened(folder: Path, url: str = "", *, audit: Entries | None = None, **more:
     resource = PluginResource(
         "FlowService", "flows", FlowServiceSpec.model_validate({**SERVICE, **more}), secrets=secrets
     )
-    given: dict[str, Any] = {"store": folder / "store", "ports": Ports(), "versions": versions_in(folder)}
-    return FlowService(resource, folder, **given, audit=audit or Entries())
+    versions = versions_in(folder, audit=audit or Entries())
+    return FlowService(resource, folder, store=folder / "store", ports=Ports(), versions=versions)
 
 
 def codes(service: FlowService) -> list[str]:
@@ -171,7 +171,7 @@ async def test_no_trigger_starts_a_withdrawn_version(service: FlowService, tmp_p
         META.create_all(connection)
         connection.execute(sa.insert(FIRED).values(tool="paid", schedule="0 3 * * * UTC", last=1.0))
     broker = SimpleNamespace(on_granted=None)
-    await Schedules(service).look()
+    await look_at_schedules(service)
     await (events := QueueEvents(service, broker)).look()  # type: ignore[arg-type]
     with pytest.raises(FlowFailed, match="version 1 is withdrawn"):
         await service.accept(service.serving["paid"], {}, "event")
