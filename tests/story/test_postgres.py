@@ -554,7 +554,7 @@ async def test_the_database_shows_no_secret_and_no_name(
 async def test_a_broker_goes_on_when_its_database_is_back(
     postgres_server: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider
 ) -> None:
-    async with hosts(1, url, tmp_path, identity_provider) as (host,):
+    async with hosts(1, url, tmp_path, identity_provider, limits=Limits(sweep_seconds=2)) as (host,):
         first = (await host.connected()).access_token.reveal()
         postgres_server.stop("immediate")
         try:
