@@ -38,6 +38,22 @@ LONGEST = (
     "tests/story/test_postgres.py",
     "tests/story/cli/test_serve_workers.py",
     "tests/story/cli/test_serve_plugins.py",
+    "tests/story/test_agents_broken_changesets.py",
+    "tests/faults/test_forwarding_kills.py",
+    "tests/story/test_agents.py",
+    "tests/story/both_loops/test_server_limits.py",
+    "tests/unit/tools/changesets/test_trial.py",
+    "tests/story/test_agents_failed_turns.py",
+    "tests/story/test_accounts_in_framework_agents.py",
+    "tests/story/test_keys_in_framework_agents.py",
+    "tests/e2e/test_oidc_refresh.py",
+    "tests/story/cli/test_serve_flows.py",
+    "tests/story/test_api_schema.py",
+    "tests/story/test_agents_changesets.py",
+    "tests/e2e/test_device_code.py",
+    "tests/e2e/test_browser_bindings.py",
+    "tests/e2e/test_people_pages.py",
+    "tests/model/test_replay.py",
 )
 
 
