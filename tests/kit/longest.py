@@ -68,7 +68,7 @@ def sort(items: list[pytest.Item], workers: int = 1) -> None:
     left = len(items)
     for number, part in enumerate(parts):
         fitting = max(0, left // (workers - number) - len(part))
-        part += others[:fitting]
+        part.extend(others[:fitting])
         del others[:fitting]
         left -= len(part)
     items[:] = [item for part in parts for item in part] + others

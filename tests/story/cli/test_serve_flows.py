@@ -92,9 +92,7 @@ class Flows:
         bundle(self.folder, **({"database": {"valueFrom": {"env": "FLOWS_DATABASE"}}} if url else {}))
         self.url = url or f"sqlite:///{desk.folder / 'store-flows.db'}"
 
-    def serving(
-        self, *words: str, prelude: str = "", **env: str
-    ) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    def serving(self, *words: str, prelude: str = "", **env: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
         return serving(self.desk, *words, prelude=LOOKS_SOON + prelude, **self.env, **env)
 
     def call(self, method: str, path: str, body: Any = None, *, token: str = "", **headers: str) -> Answer:
