@@ -78,13 +78,13 @@ help:
 demo: $(if $(filter --agent,$(ARGS)),$(DEV),$(RUN))
 	@$(if $(filter --agent,$(ARGS)),$(BIN)/python examples/team-assistant/assistant.py $(filter-out --agent,$(ARGS)),$(BIN)/oauthbroker demo $(ARGS))
 
-# In one run: tests are collected once, and what waits for a process or a browser waits beside what computes. Two workers
-# more than there are cores, because of these. A part of them that `ARGS` chooses takes Node's packages and the peers as
+# In one run: tests are collected once, and what waits for a process or a browser waits beside what computes. Four workers
+# more than there are cores, because of these: most of a run's time is waiting. A part of them that `ARGS` chooses takes Node's packages and the peers as
 # they are: its tests that lack something say what makes it.
 CHOSEN := $(filter -k% -m% --case% --rule% --lf tests/%,$(ARGS))
 test: $(DEV) $(if $(CHOSEN),,node peers)
 	@$(BIN)/python -m tests.kit.compiled
-	$(PYTEST) $(SHARED) -n $$(($(WORKERS) + 2)) $(ARGS)
+	$(PYTEST) $(SHARED) -n $$(($(WORKERS) + 4)) $(ARGS)
 	$(if $(ARGS),,$(STORIES_ON_POSTGRES))
 
 # After a `make test` that failed: the same tests alone. One that passes now failed by load or by a race; its name is

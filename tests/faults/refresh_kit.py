@@ -96,11 +96,13 @@ class Expired:
         """A broker whose upkeep runs when the test says so."""
         return Process.on(self.store(root, fs), [self.app], self.clock)
 
-    def running(self, root: Path, fs: Fs | None = None, clock: TestClock | None = None) -> Any:
+    def running(
+        self, root: Path, fs: Fs | None = None, clock: TestClock | None = None, *, limits: Limits = LIMITS
+    ) -> Any:
         """A broker with a log, as `async with` block."""
         clock = clock or self.clock
         store = self.store(root, fs, clock)
-        return running(self.idp, [self.app], clock=clock, store=store, limits=LIMITS, background=False)
+        return running(self.idp, [self.app], clock=clock, store=store, limits=limits, background=False)
 
     @property
     def requests(self) -> int:

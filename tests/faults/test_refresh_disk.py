@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import Code
+from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.records import Grant
@@ -24,6 +25,7 @@ from tests.kit.crashfs import HookedFs
 
 MOST_CHANGES = 100
 UNWELL = [errno.ENOSPC, errno.EROFS, errno.EIO]
+SHORT_WAIT = Limits(provider_seconds=0.2)  # of the process that another one keeps waiting all the time
 UNSTORED = "a refreshed token is not stored yet"
 
 
@@ -120,7 +122,8 @@ async def test_a_disk_that_fails_after_the_answer_does_not_lose_the_token(
     story = await Expired.prepare(tmp_path, identity_provider, test_clock)
     number, before = await changes_before_the_request(story, tmp_path), story.requests
     fs, clock = FailFrom(), TestClock(test_clock.now(), frozen=True)
-    async with story.running(story.folder / "store", fs, clock) as harness, story.running(tmp_path / "store") as other:
+    first = story.running(story.folder / "store", fs, clock)
+    async with first as harness, story.running(tmp_path / "store", limits=SHORT_WAIT) as other:
         fs.arm(number, number_of_error)
         served = await harness.ask("mail")
         assert is_live(story, served), served

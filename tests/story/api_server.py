@@ -16,6 +16,7 @@ from oauthbroker import open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
+from oauthbroker.grants import cached_scan
 from oauthbroker.model.apps import App
 from oauthbroker.model.bundle import Bundle, ToolAuth
 from oauthbroker.model.settings import Limits, Role
@@ -95,7 +96,8 @@ async def _serve(
 ) -> None:
     canaries, clock, log = Canaries(), SystemClock(), io.StringIO()
     patient = patch.object(rate_limits, "FAILURES_PER_MINUTE", 1_000_000)
-    with patient, canaries, IdentityProvider(clock=clock, canaries=canaries) as idp, free_port() as listener:
+    quick = patch.object(cached_scan, "PAUSE_SECONDS", 0.01)  # between two searches for a grant that is not there
+    with patient, quick, canaries, IdentityProvider(clock=clock, canaries=canaries) as idp, free_port() as listener:
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         apps = [at(idp, base, app) for app in furniture.apps(idp)]
         settings = public(base, limits=Limits(requests_per_minute=1_000_000, sessions_per_subject=1_000_000))

@@ -554,7 +554,7 @@ async def test_the_database_shows_no_secret_and_no_name(
 async def test_a_broker_goes_on_when_its_database_is_back(
     postgres_server: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider
 ) -> None:
-    async with hosts(1, url, tmp_path, identity_provider) as (host,):
+    async with hosts(1, url, tmp_path, identity_provider, limits=Limits(sweep_seconds=2)) as (host,):
         first = (await host.connected()).access_token.reveal()
         postgres_server.stop("immediate")
         try:
@@ -870,17 +870,18 @@ async def test_a_right_that_is_taken_from_a_broker_at_work_is_named_and_it_gets_
         limited = Secret(url.reveal().replace("postgres@", "broker@"))
         async with hosts(1, limited, tmp_path, identity_provider, degraded_seconds=degraded_seconds) as [host]:
             await host.connected()
+            clock = TestClock()
             readiness = Readiness(
-                host.running.parts.repository.probe, host.running.parts.life, SystemClock(),
-                may_degrade=host.running.parts.repository.may_degrade, log=json_log(lines, SystemClock()),
+                host.running.parts.repository.probe, host.running.parts.life, clock,
+                may_degrade=host.running.parts.repository.may_degrade, log=json_log(lines, clock),
             )  # fmt: skip
             assert () == await readiness.problems()
             prepared.run(f"revoke {right} from broker", DATABASE)
-            await asyncio.sleep(FRESH_SECONDS)
+            clock.advance(FRESH_SECONDS)
             assert ("storeUnavailable",) == await readiness.problems()
             assert f"run `grant {right} to broker`" in json.loads(lines.getvalue())["note"]
             prepared.run(f"grant {right} to broker", DATABASE)
-            await asyncio.sleep(FRESH_SECONDS)
+            clock.advance(FRESH_SECONDS)
             assert () == await readiness.problems()
             assert 1 == len(lines.getvalue().splitlines())
     finally:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -68,6 +69,10 @@ from oauthbroker.flowtools.serving.schedules import QueueEvents
 async def stops(*_): raise BrokerError(Code.AGENT_FORWARDED)
 QueueEvents._consume = stops
 """
+LOOKS_SOON = """
+from oauthbroker.flowtools.serving import plugin, schedules
+plugin.LOOK_SECONDS, schedules.SCHEDULE_SECONDS = 0.2, 0.5
+"""
 LOOKS_OFTEN = """
 from oauthbroker.flowtools.running import contract, resuming
 contract._GRACE_SECONDS, resuming.LOOK_SECONDS = 0.0, 0.2
@@ -86,6 +91,9 @@ class Flows:
         self.env = {"FLOWS_DATABASE": url} if url else {}
         bundle(self.folder, **({"database": {"valueFrom": {"env": "FLOWS_DATABASE"}}} if url else {}))
         self.url = url or f"sqlite:///{desk.folder / 'store-flows.db'}"
+
+    def serving(self, *words: str, prelude: str = "", **env: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        return serving(self.desk, *words, prelude=LOOKS_SOON + prelude, **self.env, **env)
 
     def call(self, method: str, path: str, body: Any = None, *, token: str = "", **headers: str) -> Answer:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -196,7 +204,7 @@ def flows(request: pytest.FixtureRequest, desk: Desk, idp: IdentityProvider, mon
 def test_tools_are_called_by_name_and_by_their_own_path_and_follow_deployments(flows: Flows) -> None:
     deploy_in_store(flows.folder, note_tool("note", {"type": "http", "method": "PUT", "path": "/notes"}))
     deploy_in_store(flows.folder, note_tool("open.note", {"type": "http", "path": "/open"}, auth={"required": False}))
-    with serving(flows.desk, **flows.env):
+    with flows.serving():
         good = jwt()
         assert (200, {"text": "one"}) == flows.call("POST", "tools/note", {"text": "one"}, token=good)
         assert (200, {"text": "two"}) == flows.call("PUT", "api/notes", {"text": "two"}, token=flows.key)
@@ -222,7 +230,7 @@ def test_tools_are_called_by_name_and_by_their_own_path_and_follow_deployments(f
 @pytest.mark.rule("000-trigger-webhook", "000-trigger-as")
 def test_a_webhook_runs_once_by_a_sealed_secret_that_can_be_changed(flows: Flows) -> None:
     first, second = SECRET, OLD
-    with serving(flows.desk, **flows.env):
+    with flows.serving():
         deploy_in_store(flows.folder, note_tool("paid", {"type": "webhook", "webhookSecret": "shop"}, **NIGHTLY))
         until(lambda: {"flowtools.webhookSecretMissing"} == flows.problems())
         assert 500 == flows.hook("paid", "msg_1", first)[0]
@@ -251,7 +259,7 @@ def test_an_event_of_a_queue_is_one_run_and_one_that_no_run_takes_is_a_dead_lett
     deploy_in_store(flows.folder, note_tool("shipped", {"type": "queue", "agent": "shipping"}, **NIGHTLY))
     good = {"idempotency_key": "e1"}
     flows.enqueue(({"text": "one"}, good), ({"text": "one"}, good), ({"n": 1}, {}), ({"text": "two"}, {}))
-    with serving(flows.desk, **flows.env):
+    with flows.serving():
         until(lambda: ["one", "two"] == flows.texts())
         until(lambda: 1 == flows.dead_letters("shipping"))
     assert ["one", "two"] == flows.texts()
@@ -263,12 +271,12 @@ def test_an_event_of_a_queue_is_one_run_and_one_that_no_run_takes_is_a_dead_lett
 def test_a_killed_broker_leaves_its_runs_to_the_next_one(flows: Flows, trigger: str, dies: str) -> None:
     """An event that is sent again, or due once more, is the same run, and its rows are written once."""
     send = flows.sends(trigger)
-    with serving(flows.desk, prelude=KILLS + DIES[dies] + "\n", **flows.env) as process:
+    with flows.serving(prelude=KILLS + DIES[dies] + "\n") as process:
         with suppress(OSError, HTTPException):
             send()
         until(lambda: process.poll() is not None)
     assert 1 == len(flows.runs())
-    with serving(flows.desk, prelude=LOOKS_OFTEN, **flows.env):
+    with flows.serving(prelude=LOOKS_OFTEN):
         send()
         until(lambda: ["succeeded"] == [run.state for run in flows.runs()])
         send()
@@ -279,9 +287,9 @@ def test_a_killed_broker_leaves_its_runs_to_the_next_one(flows: Flows, trigger: 
 @pytest.mark.parametrize("flows", ["sqlite", "postgres"], indirect=True)
 def test_a_schedule_fires_once_for_all_workers_and_again_for_none(flows: Flows) -> None:
     flows.sends("cron")
-    with serving(flows.desk, "--workers", "2", **flows.env):
+    with flows.serving("--workers", "2"):
         until(lambda: ["msg"] == flows.texts())
-    with serving(flows.desk, prelude=LOOKS_OFTEN, **flows.env):
+    with flows.serving(prelude=LOOKS_OFTEN):
         until(lambda: set() == flows.problems())
     assert (["msg"], {"service:nightly"}) == (flows.texts(), {run.caller for run in flows.runs()})
 
@@ -313,7 +321,7 @@ def test_a_run_that_waits_for_a_consent_goes_on_in_the_broker_that_serves_it(
     flows: Flows, idp: IdentityProvider
 ) -> None:
     alice = jwt(idp.account("alice").sub)
-    with serving(flows.desk, prelude=LOOPBACK, **flows.env):
+    with flows.serving(prelude=LOOPBACK):
         status, said = flows.call("POST", "tools/inbox", {"text": "msg"}, token=alice, Idempotency_Key="k1")
         assert (202, "waiting") == (status, said["state"])
         flows.agree(idp, said["authorization"]["authorizationUrl"])
@@ -327,7 +335,7 @@ def test_a_run_that_waits_for_a_consent_goes_on_in_the_broker_that_serves_it(
 @pytest.mark.usefixtures("inbox")
 def test_an_operator_gets_the_link_of_a_run_that_no_caller_waits_for(flows: Flows, idp: IdentityProvider) -> None:
     flows.desk.canaries.may_show("ticket")
-    with serving(flows.desk, prelude=LOOPBACK, **flows.env):
+    with flows.serving(prelude=LOOPBACK):
         said = flows.hook("polled", "msg_1", SECRET)[1]
         until(lambda: ["waiting"] == [run.state for run in flows.runs()])
         words = ("--resume", said["run"], "--config", "config", "--database", flows.url)
@@ -341,7 +349,7 @@ def test_an_operator_gets_the_link_of_a_run_that_no_caller_waits_for(flows: Flow
 @pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
 def test_the_run_of_a_client_that_leaves_is_made_to_its_end(flows: Flows) -> None:
     deploy_in_store(flows.folder, note_tool("slow", {"type": "http"}))
-    with serving(flows.desk, prelude=SLOW, **flows.env):
+    with flows.serving(prelude=SLOW):
         with closing(HTTPConnection("127.0.0.1", flows.desk.port, timeout=30)) as line:
             headers = {"Content-Type": "application/json", "Authorization": f"Bearer {jwt()}"}
             line.request("POST", "/v1/flowtools/tools/slow", b'{"text": "msg"}', headers)
@@ -353,7 +361,7 @@ def test_the_run_of_a_client_that_leaves_is_made_to_its_end(flows: Flows) -> Non
 @pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
 def test_a_secret_that_does_not_fit_the_form_and_a_consumer_that_stops_are_findings(flows: Flows) -> None:
     flows.secret("set", "shop", stdin="no secret of standard webhooks")
-    with serving(flows.desk, prelude=STOPS, **flows.env):
+    with flows.serving(prelude=STOPS):
         deploy_in_store(flows.folder, note_tool("paid", {"type": "webhook", "webhookSecret": "shop"}, **NIGHTLY))
         deploy_in_store(flows.folder, note_tool("shipped", {"type": "queue", "agent": "shipping"}, **NIGHTLY))
         until(lambda: {"flowtools.webhookSecretMissing", "flowtools.queueStopped"} == flows.problems())
@@ -370,7 +378,7 @@ def test_a_reload_that_forwards_the_events_of_the_plugin_or_changes_its_service_
         "metadata": {"name": "f"},
         "spec": spec,
     }
-    with serving(flows.desk, **flows.env, HOOK_SECRET=SECRET) as process:
+    with flows.serving(HOOK_SECRET=SECRET) as process:
         (flows.folder / "forwarder.yaml").write_text(json.dumps(forwarder))
         process.send_signal(signal.SIGHUP)
         until(lambda: {"flowtools.agentForwarded"} == flows.problems())
@@ -387,7 +395,7 @@ def test_callers_are_checked_by_the_key_set_that_their_issuer_serves_and_are_lim
         bundle(flows.folder, issuers=[issuer])
         flows.desk.write("broker", BROKER.format(base=flows.desk.base, port=flows.desk.port) + LIMITED)
         deploy_in_store(flows.folder, note_tool("note", {"type": "http"}))
-        with serving(flows.desk, **flows.env):
+        with flows.serving():
             assert (401, "unauthenticated") == refusal(
                 flows.call("POST", "tools/note", {"text": "x"}, token=jwt()[:-8])
             )

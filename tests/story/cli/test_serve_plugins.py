@@ -175,12 +175,15 @@ async def open_plugin(broker, resources):
 """
 
 
+HURRIED = "from oauthbroker.wiring import plugin_lifecycle as p\np.CLOSE_SECONDS, p.CANCEL_SECONDS = 0.5, 0.2\n"
+
+
 def test_a_plugin_that_ignores_its_end_does_not_keep_the_process(desk: Desk, key: str, tmp_path: Path) -> None:
     installed = tmp_path / "installed"
     install(installed, "stubborn", STUBBORN.replace("BEFORE", "pass"))
     configure(desk, plugins="  plugins: [stubborn]\n")
     (desk.folder / "config" / "diary.yaml").unlink()
-    with serving(desk, PYTHONPATH=f"{REPOSITORY}:{installed}") as process:
+    with serving(desk, prelude=HURRIED, PYTHONPATH=f"{REPOSITORY}:{installed}") as process:
         assert 200 == Service(desk.port, key).call("GET", "/v1/apps")[0]
     assert 0 == process.returncode
     reported = {line["event"] for line in log_lines(desk) if line["level"] == "error"}
