@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import psycopg
@@ -22,6 +22,7 @@ from oauthbroker.store.postgres.rights import MISSING, NEEDED, NO_RIGHT, READ_ON
 
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
 SLOW_SECONDS: Final = 2.0  # then a connection is tried beside it, which tells a slow statement from a silent database
+LOOK_SECONDS: Final = 0.25  # between two looks at how long the statements under way take
 NO_TABLES: Final = "the database lacks tables: run `oauthbroker init`, or `oauthbroker store migrate` after an upgrade"
 NO_ANSWER: Final = "the database does not answer"
 NO_FUNCTION: Final = "the database lacks a function of PostgreSQL: use PostgreSQL itself"
@@ -37,6 +38,8 @@ class ConnectionPool(OpenedHere):
         super().__init__()
         self.url, self.contact = url, Contact()
         self._pools = Pools(url, patience=PATIENCE_SECONDS)
+        self._under_way = dict[asyncio.Timeout, float]()  # since when, the oldest first
+        self._looks = False
 
     @property
     def back(self) -> Notifier:
@@ -72,10 +75,9 @@ class ConnectionPool(OpenedHere):
         self.check_open()
         failed: BrokerError | _Lost
         lacks_right = False
-        slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._pools.suspect)
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS), _cancels():
-                rows = await self._answer(statement, values)
+            async with asyncio.timeout(None) as limit:
+                rows = await self._answer(statement, values, limit)
         except (TimeoutError, PoolTimeout):
             failed = BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER)
             self._pools.suspect()
@@ -90,28 +92,39 @@ class ConnectionPool(OpenedHere):
         else:
             self.contact.heard()
             return rows
-        finally:
-            slow.cancel()
         if lacks_right and statement != MISSING:
             refuse(await self._run(MISSING, NEEDED))
         raise failed
 
-    async def _answer(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
-        async with self._pools.connection() as connection:
-            return await rows_of(connection, statement, (values() if callable(values) else values) or {})
+    async def _answer(self, statement: str, values: Values, limit: asyncio.Timeout) -> list[tuple[Any, ...]]:
+        """Run a statement. Ends as cancelled if its task was: the pool may take the cancel for a connection that came
+        too late (python/cpython#86296), and a statement that fails meanwhile raises its own error."""
+        task = asyncio.current_task()
+        before = task.cancelling() if task else 0
+        self._under_way[limit] = asyncio.get_running_loop().time()
+        if not self._looks:
+            self._look()
+        try:
+            async with self._pools.connection() as connection:
+                return await rows_of(connection, statement, (values() if callable(values) else values) or {})
+        finally:
+            del self._under_way[limit]
+            if task and task.cancelling() > before:
+                raise asyncio.CancelledError
 
-
-@asynccontextmanager
-async def _cancels() -> AsyncIterator[None]:
-    """End the body as cancelled if its task was. The pool may take the cancel for a connection that came too late
-    (python/cpython#86296), and a statement that fails meanwhile raises its own error."""
-    task = asyncio.current_task()
-    before = task.cancelling() if task else 0
-    try:
-        yield
-    finally:
-        if task and task.cancelling() > before:
-            raise asyncio.CancelledError
+    def _look(self) -> None:
+        """End the statements whose time is over, now and then: a timer for each one would cost as much as the rest."""
+        loop, now = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+        ages = {limit: now - began for limit, began in self._under_way.items()}
+        if max(ages.values(), default=0.0) >= SLOW_SECONDS:
+            self._pools.suspect()
+            self._pools.cut_stuck()
+        for limit, age in ages.items():
+            if age >= PATIENCE_SECONDS and not limit.expired():
+                limit.reschedule(now)
+        self._looks = bool(ages)
+        if ages:
+            loop.call_later(LOOK_SECONDS, self._look)
 
 
 class _Lost(Exception):

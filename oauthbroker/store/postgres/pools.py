@@ -58,7 +58,7 @@ class Pools:
         self._looked.set()
         self._probe: asyncio.Task[None] | None = None
         self._closed = False
-        self._in_use = set[psycopg.AsyncConnection[Any]]()
+        self._in_use = dict[psycopg.AsyncConnection[Any], float]()  # since when
         self._away: psycopg.Error | None = None  # why a database that is known to be away accepts no connection
         self._tasks = set[asyncio.Task[None]]()
 
@@ -66,16 +66,21 @@ class Pools:
     async def connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         """Hold a connection for the body. If it is broken afterwards, the next pool is on its way."""
         pool, connection = await self._taken()
-        stuck = asyncio.get_running_loop().call_later(self._patience + 1, _cut, connection)
-        self._in_use.add(connection)
+        self._in_use[connection] = SystemClock.monotonic()
         try:
             yield connection
         finally:
-            stuck.cancel()
-            self._in_use.discard(connection)
+            del self._in_use[connection]
             if connection.closed and pool is self._pool:
                 self._look(is_broken=True)
             await pool.putconn(connection)
+
+    def cut_stuck(self) -> None:
+        """Cut the connections whose statements have not even ended when they were cancelled."""
+        now = SystemClock.monotonic()
+        for connection, since in self._in_use.items():
+            if now - since > self._patience + 1:
+                _cut(connection)
 
     def suspect(self) -> None:
         """Look whether the database is away: no connection came in time, or no answer."""
