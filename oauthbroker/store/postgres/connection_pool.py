@@ -50,8 +50,8 @@ class ConnectionPool(OpenedHere):
         """Run a statement that changes nothing, and return its rows. Runs it again if the connection was lost: a server
         that restarts cuts all of them."""
         for _ in range(MOST_CONNECTIONS):
-            with suppress(_Lost):
-                return await self._run(statement, values)
+            with suppress(LostConnectionError):
+                return await self.write(statement, values)
         return await self.write(statement, values)
 
     async def write(self, statement: str, values: Values = None) -> list[tuple[Any, ...]]:
@@ -59,10 +59,22 @@ class ConnectionPool(OpenedHere):
 
         After `storeUnavailable` the change is either made or not: read it again.
         """
+        self.check_open()
         try:
-            return await self._run(statement, values)
-        except _Lost as lost:
-            failed = lost.failure
+            async with asyncio.timeout(None) as limit:
+                rows = await self._answer(statement, values, limit)
+            self.contact.heard()
+            return rows
+        except (TimeoutError, PoolTimeout):
+            failed = BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER)
+            self._pools.suspect()
+            self.contact.lost()
+        except psycopg.Error as error:
+            failed = failure(error)
+            if isinstance(error, (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)):
+                self.contact.lost()
+        if failed.note == NO_RIGHT and statement != MISSING:
+            refuse(await self.write(MISSING, NEEDED))
         raise failed
 
     async def close(self) -> None:
@@ -70,31 +82,6 @@ class ConnectionPool(OpenedHere):
             return
         self.end()
         await self._pools.close()
-
-    async def _run(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
-        self.check_open()
-        failed: BrokerError | _Lost
-        lacks_right = False
-        try:
-            async with asyncio.timeout(None) as limit:
-                rows = await self._answer(statement, values, limit)
-        except (TimeoutError, PoolTimeout):
-            failed = BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER)
-            self._pools.suspect()
-            self.contact.lost()
-        except psycopg.Error as error:
-            failed = failure(error)
-            lacks_right = isinstance(error, psycopg.errors.InsufficientPrivilege)
-            if isinstance(error, (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)):
-                self.contact.lost()
-            if isinstance(error, psycopg.OperationalError):
-                failed = _Lost(failed)
-        else:
-            self.contact.heard()
-            return rows
-        if lacks_right and statement != MISSING:
-            refuse(await self._run(MISSING, NEEDED))
-        raise failed
 
     async def _answer(self, statement: str, values: Values, limit: asyncio.Timeout) -> list[tuple[Any, ...]]:
         """Run a statement. Ends as cancelled if its task was: the pool may take the cancel for a connection that came
@@ -127,12 +114,8 @@ class ConnectionPool(OpenedHere):
             loop.call_later(LOOK_SECONDS, self._look)
 
 
-class _Lost(Exception):
+class LostConnectionError(BrokerError):
     """The connection was lost. The statement may have been run."""
-
-    def __init__(self, failure: BrokerError) -> None:
-        super().__init__()
-        self.failure = failure
 
 
 def failure(error: psycopg.Error) -> BrokerError:
@@ -150,7 +133,8 @@ def failure(error: psycopg.Error) -> BrokerError:
             return BrokerError(Code.STORE_UNAVAILABLE, note="the disk of the database is full: free space there")
     reason = "" if error.sqlstate else connect_failure(error)
     note = f"database: {reason or error.sqlstate or type(error).__name__}"
-    return BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=reason != "" and is_lasting(error))
+    kind = LostConnectionError if isinstance(error, psycopg.OperationalError) else BrokerError
+    return kind(Code.STORE_UNAVAILABLE, note=note, lasting=reason != "" and is_lasting(error))
 
 
 @contextmanager

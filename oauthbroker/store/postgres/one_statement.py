@@ -70,7 +70,8 @@ async def _prepared(connection: psycopg.AsyncConnection[Any], text: bytes, types
 
 
 async def _result(connection: psycopg.AsyncConnection[Any]) -> PGresult:
-    return (await connection.wait(generators.execute(connection.pgconn)))[-1]
+    result: PGresult = (await connection.wait(generators.execute(connection.pgconn)))[-1]
+    return result
 
 
 @lru_cache(_STATEMENTS)
