@@ -105,7 +105,6 @@ class ConnectionPool(OpenedHere):
         ages = {limit: now - began for limit, began in self._under_way.items()}
         if max(ages.values(), default=0.0) >= SLOW_SECONDS:
             self._pools.suspect()
-            self._pools.cut_stuck()
         for limit, age in ages.items():
             if age >= PATIENCE_SECONDS and not limit.expired():
                 limit.reschedule(now)
@@ -127,6 +126,8 @@ def failure(error: psycopg.Error) -> BrokerError:
             return BrokerError(Code.STORE_UNAVAILABLE, note=NO_TABLES, lasting=True)
         case psycopg.errors.UndefinedFunction() | psycopg.errors.FeatureNotSupported():
             return BrokerError(Code.STORE_UNAVAILABLE, note=NO_FUNCTION, lasting=True)
+        case psycopg.ProgrammingError(sqlstate=None):
+            return BrokerError(Code.STORE_UNAVAILABLE, note=NOT_A_URL, lasting=True)
         case psycopg.errors.ReadOnlySqlTransaction():
             return BrokerError(Code.STORE_UNAVAILABLE, note=READ_ONLY)
         case psycopg.errors.DiskFull():
@@ -141,17 +142,11 @@ def failure(error: psycopg.Error) -> BrokerError:
 def translated(connection: psycopg.Connection[Any] | None = None) -> Iterator[None]:
     """Raise the store code of what fails in the body, on a connection of its own. A given one, in no transaction, is
     asked which right is missing."""
-    failed: BrokerError
     try:
         yield
         return
-    except psycopg.errors.InsufficientPrivilege as error:
-        failed = failure(error)
     except psycopg.errors.LockNotAvailable:
         failed = BrokerError(Code.STORE_LOCKED, note="statements of brokers are under way: stop the brokers first")
-    except psycopg.ProgrammingError as error:
-        no_url = BrokerError(Code.STORE_UNAVAILABLE, note=NOT_A_URL, lasting=True)
-        failed = failure(error) if error.sqlstate else no_url
     except psycopg.Error as error:
         failed = failure(error)
     if connection is not None and failed.note == NO_RIGHT:
