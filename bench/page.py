@@ -16,7 +16,21 @@ from typing import Any
 from bench.figures import Figure
 from bench.operator_page import tables
 from bench.page_plots import plots
-from bench.page_words import ALL, INTRO, LIMITED_BY, LIMITS, OPERATOR, PARALLEL, PEERS, QUICK, REPEAT, SLOW, TARGETS
+from bench.page_words import (
+    ALL,
+    INTRO,
+    LIMITED_BY,
+    LIMITS,
+    MEASURED,
+    ON_POSTGRES,
+    OPERATOR,
+    PARALLEL,
+    PEERS,
+    QUICK,
+    REPEAT,
+    SLOW,
+    TARGETS,
+)
 from bench.targets import OURS, POST, TABLE, TCP, UNIX, Results, assessed, find
 
 ROOT = Path(__file__).parents[1]
@@ -63,6 +77,7 @@ def target_page(run: Run) -> str:
     results: Results = run["results"]
     parts = [TARGETS, "", *_table(_targets(results, assess=not run["quick"])), ""]
     parts += [] if run["quick"] else _limited(results)
+    parts += [MEASURED, "", *(_item(call, words) for call, words in ON_POSTGRES.items())]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -116,12 +131,12 @@ def _targets(results: Results, *, assess: bool) -> Iterator[tuple[str, ...]]:
 def _limited(results: Results) -> list[str]:
     """Return what keeps calls from their targets, where it is known."""
     missed = [each.call for each, now in assessed(results) if now is not None and not each.met(now[0])]
-    known = [
-        fill(f"- **{call}**: {LIMITED_BY[call]}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
-        for call in missed
-        if call in LIMITED_BY
-    ]
+    known = [_item(call, LIMITED_BY[call]) for call in missed if call in LIMITED_BY]
     return ["What limits calls that do not meet their target:", "", *known, ""] if known else []
+
+
+def _item(call: str, words: str) -> str:
+    return fill(f"- **{call}**: {words}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _short(name: str) -> str:

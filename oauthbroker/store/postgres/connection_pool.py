@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import psycopg
+from psycopg import errors
 from psycopg_pool import PoolTimeout
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -26,6 +27,13 @@ LOOK_SECONDS: Final = 0.25  # between two looks at how long the statements under
 NO_TABLES: Final = "the database lacks tables: run `oauthbroker init`, or `oauthbroker store migrate` after an upgrade"
 NO_ANSWER: Final = "the database does not answer"
 NO_FUNCTION: Final = "the database lacks a function of PostgreSQL: use PostgreSQL itself"
+_KNOWN: Final[Sequence[tuple[tuple[type[psycopg.Error], ...], str, bool]]] = (
+    ((errors.InsufficientPrivilege,), NO_RIGHT, True),
+    ((errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn), NO_TABLES, True),
+    ((errors.UndefinedFunction, errors.FeatureNotSupported), NO_FUNCTION, True),
+    ((errors.ReadOnlySqlTransaction,), READ_ONLY, False),
+    ((errors.DiskFull,), "the disk of the database is full: free space there", False),
+)
 
 Values = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
 """The values of a statement, or what makes them right before it is sent."""
@@ -51,14 +59,17 @@ class ConnectionPool(OpenedHere):
         that restarts cuts all of them."""
         for _ in range(MOST_CONNECTIONS):
             with suppress(LostConnectionError):
-                return await self.write(statement, values)
-        return await self.write(statement, values)
+                return await self._run(statement, values)
+        return await self._run(statement, values)
 
     async def write(self, statement: str, values: Values = None) -> list[tuple[Any, ...]]:
         """Run one statement, which is a transaction, and return its rows.
 
         After `storeUnavailable` the change is either made or not: read it again.
         """
+        return await self._run(statement, values)
+
+    async def _run(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         self.check_open()
         try:
             async with asyncio.timeout(None) as limit:
@@ -71,10 +82,10 @@ class ConnectionPool(OpenedHere):
             self.contact.lost()
         except psycopg.Error as error:
             failed = failure(error)
-            if isinstance(error, (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)):
+            if isinstance(error, (psycopg.OperationalError, errors.ReadOnlySqlTransaction)):
                 self.contact.lost()
         if failed.note == NO_RIGHT and statement != MISSING:
-            refuse(await self.write(MISSING, NEEDED))
+            refuse(await self._run(MISSING, NEEDED))
         raise failed
 
     async def close(self) -> None:
@@ -119,19 +130,11 @@ class LostConnectionError(BrokerError):
 
 def failure(error: psycopg.Error) -> BrokerError:
     """Return the store code of a failure. The note has no text of the database, which may quote a value."""
-    match error:
-        case psycopg.errors.InsufficientPrivilege():
-            return BrokerError(Code.STORE_UNAVAILABLE, note=NO_RIGHT, lasting=True)
-        case psycopg.errors.UndefinedTable() | psycopg.errors.InvalidSchemaName() | psycopg.errors.UndefinedColumn():
-            return BrokerError(Code.STORE_UNAVAILABLE, note=NO_TABLES, lasting=True)
-        case psycopg.errors.UndefinedFunction() | psycopg.errors.FeatureNotSupported():
-            return BrokerError(Code.STORE_UNAVAILABLE, note=NO_FUNCTION, lasting=True)
-        case psycopg.ProgrammingError(sqlstate=None):
-            return BrokerError(Code.STORE_UNAVAILABLE, note=NOT_A_URL, lasting=True)
-        case psycopg.errors.ReadOnlySqlTransaction():
-            return BrokerError(Code.STORE_UNAVAILABLE, note=READ_ONLY)
-        case psycopg.errors.DiskFull():
-            return BrokerError(Code.STORE_UNAVAILABLE, note="the disk of the database is full: free space there")
+    for kinds, known, lasting in _KNOWN:
+        if isinstance(error, kinds):
+            return BrokerError(Code.STORE_UNAVAILABLE, note=known, lasting=lasting)
+    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
+        return BrokerError(Code.STORE_UNAVAILABLE, note=NOT_A_URL, lasting=True)
     reason = "" if error.sqlstate else connect_failure(error)
     note = f"database: {reason or error.sqlstate or type(error).__name__}"
     kind = LostConnectionError if isinstance(error, psycopg.OperationalError) else BrokerError
@@ -145,7 +148,7 @@ def translated(connection: psycopg.Connection[Any] | None = None) -> Iterator[No
     try:
         yield
         return
-    except psycopg.errors.LockNotAvailable:
+    except errors.LockNotAvailable:
         failed = BrokerError(Code.STORE_LOCKED, note="statements of brokers are under way: stop the brokers first")
     except psycopg.Error as error:
         failed = failure(error)

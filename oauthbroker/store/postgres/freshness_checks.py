@@ -25,7 +25,8 @@ LATE_SECONDS: Final = 0.05  # a connection that hangs must not hold up all calle
 
 Question = tuple[str, bytes, object]
 """Whether this version of the entry of a kind and name is the newest one."""
-_Callers = dict[asyncio.Future[list[bool]], tuple[Question, ...]]
+_Caller = asyncio.Future[list[bool] | Exception | None]  # None: the time for an answer is over
+_Callers = dict[_Caller, tuple[Question, ...]]
 
 
 class FreshnessChecks:
@@ -39,15 +40,18 @@ class FreshnessChecks:
         """Return whether each version is the stored one. Raises `storeUnavailable`, at the latest after the time that
         one statement may take: while the database is away, a question would wait for two of them."""
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[list[bool]] = loop.create_future()
-        self._waiting[answer] = questions
+        caller: _Caller = loop.create_future()
+        self._waiting[caller] = questions
         self._begin()
-        patience = loop.call_later(PATIENCE_SECONDS, _refuse, answer)
+        patience = loop.call_later(PATIENCE_SECONDS, _tell, caller, None)
         try:
-            return await answer
+            answer = await caller
         finally:
             patience.cancel()
-            self._waiting.pop(answer, None)
+            self._waiting.pop(caller, None)
+        if isinstance(answer, list):
+            return answer
+        raise answer or BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER)
 
     def _begin(self) -> None:
         """Begin a statement for the questions that wait, unless one is under way that may still be in time."""
@@ -96,14 +100,6 @@ class FreshnessChecks:
         return {asked[number - 1] for (number,) in rows}
 
 
-def _tell(caller: asyncio.Future[list[bool]], answer: list[bool] | Exception) -> None:
-    if caller.done():
-        return
-    if isinstance(answer, Exception):
-        caller.set_exception(answer)
-    else:
+def _tell(caller: _Caller, answer: list[bool] | Exception | None) -> None:
+    if not caller.done():
         caller.set_result(answer)
-
-
-def _refuse(caller: asyncio.Future[list[bool]]) -> None:
-    _tell(caller, BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER))
