@@ -57,8 +57,8 @@ writes share the sync of their folder, but each one syncs its own file before. O
 
 ON_POSTGRES = {
     "`store.get`, of one select (target 1.6)": """\
-2.0 to 2.3 of the select's CPU before, 1.7 to 1.8 now (174 and 140 us at best). A connection prepares what it runs again
-and again, which saves 18 us here and two thirds of the CPU in the database. One watch of all statements in place of
+2.0 to 2.3 of the select's CPU before, 1.7 to 1.8 now (174 and 140 us at best). A connection prepares a statement
+that it runs again, which saves 18 us here and two thirds of the CPU in the database. One watch of all statements in place of
 three timers for each, and fewer generators around it, save 16 us. Of the rest the driver takes 60 us, as for the select
 alone, the pool and the limits of time 30, opening and checking the record 50.""",
     "`store.put`, of one update (target 1.8)": """\
@@ -88,8 +88,8 @@ records, 580 to 1,400 a second became 2,600 to 5,000, and the command's CPU a qu
 the database's wait for its log. On files 250 to 360 became 570 to 900: records share the syncs of their folder, and
 each still has a sync of its own.""",
 }
-"""What was tried for the calls on PostgreSQL, what it gained, and what keeps them from their targets. Measured by CPU
-or by turns beside other work, so that no figure of a run of `make bench` stands beside them."""
+"""The tries to bring calls on PostgreSQL to their targets, their gains, and the reasons where they fall short. Measured
+by CPU or by turns beside other work, so that no figure of a run of `make bench` stands beside them."""
 
 PEERS = """\
 The question is the same: the valid token for this app and this account, please. The answers are not. Ours checks

@@ -287,7 +287,7 @@ async def test_a_record_that_cannot_be_opened_keeps_its_seed(hosts: Hosts):
 
 
 @pytest.mark.parametrize("hosts", ["postgres"], indirect=True)
-async def test_records_are_sealed_anew_in_one_statement_that_leaves_alone_what_was_written_meanwhile(
+async def test_records_are_sealed_anew_in_one_statement_that_leaves_alone_those_written_meanwhile(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = hosts.open(), hosts.open()
