@@ -58,9 +58,9 @@ writes share the sync of their folder, but each one syncs its own file before. O
 ON_POSTGRES = {
     "`store.get`, of one select (target 1.6)": """\
 2.0 to 2.3 of the select's CPU before, 1.7 to 1.8 now (174 and 140 us at best). A connection prepares a statement
-that it runs again, which saves 18 us here and two thirds of the CPU in the database. One watch of all statements in place of
-three timers for each, and fewer generators around it, save 16 us. Of the rest the driver takes 60 us, as for the select
-alone, the pool and the limits of time 30, opening and checking the record 50.""",
+that it runs again, which saves 18 us here and two thirds of the CPU in the database. One watch of all statements in
+place of three timers for each, and fewer generators around it, save 16 us. Of the rest the driver takes 60 us, as for
+the select alone, the pool and the limits of time 30, opening and checking the record 50.""",
     "`store.put`, of one update (target 1.8)": """\
 2.4 of the update's CPU before, 2.0 now (245 and 205 us at best), by the same changes. The bare update seals nothing,
 compares no epoch of the keyring, and starts no task that ends the write although its caller was cancelled.""",

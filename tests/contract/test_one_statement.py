@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import psycopg
 import pytest
@@ -30,6 +31,13 @@ def url(postgres_server: postgres.Server) -> Secret:
 async def connection(url: Secret) -> AsyncIterator[psycopg.AsyncConnection]:
     async with await psycopg.AsyncConnection.connect(url.reveal(), **TERMS) as made:
         yield made
+
+
+@pytest.fixture
+async def pool(url: Secret) -> AsyncIterator[ConnectionPool]:
+    made = ConnectionPool(url)
+    yield made
+    await made.close()
 
 
 async def prepared(connection: psycopg.AsyncConnection) -> list[str]:
@@ -59,19 +67,21 @@ async def test_a_statement_that_fails_says_why_each_time(connection):
 
 async def test_a_pooler_that_gives_each_statement_another_session_loses_none(postgres_server, url):
     with postgres.pooler(postgres_server, DATABASE) as pooled:
-        connections = [await psycopg.AsyncConnection.connect(pooled.reveal(), **TERMS) for _ in range(6)]
-        sessions = set[int]()
+        async with AsyncExitStack() as stack:
 
-        async def many(connection: psycopg.AsyncConnection, first: int) -> None:
-            for number in range(first, first + 30):
-                ((doubled, session),) = await rows_of(connection, DOUBLED, {"number": number})
-                assert number * 2 == doubled
-                sessions.add(session)
+            async def connected() -> psycopg.AsyncConnection:
+                return await stack.enter_async_context(await psycopg.AsyncConnection.connect(pooled.reveal(), **TERMS))
 
-        await asyncio.gather(*(many(each, number * 100) for number, each in enumerate(connections)))
-        for each in connections:
-            await each.close()
-    assert 2 == len(sessions), "the statements have met both sessions"
+            one, *others = await connected(), await connected(), await connected()
+            first = [await rows_of(one, DOUBLED, {"number": number}) for number in range(6)][-1]
+            for other in others:  # of two transactions each holds one of the pooler's two sessions
+                await rows_of(other, "begin", {})
+            for other in others:
+                if (await rows_of(other, DOUBLED, {"number": 1}))[0][1] != first[0][1]:
+                    await rows_of(other, "rollback", {})
+            for number in range(6):
+                ((doubled, session),) = await rows_of(one, DOUBLED, {"number": number})
+                assert (number * 2, True) == (doubled, session != first[0][1])
 
 
 async def test_a_session_that_has_forgotten_its_prepared_statements_answers_nevertheless(connection):
@@ -84,8 +94,7 @@ async def test_a_session_that_has_forgotten_its_prepared_statements_answers_neve
     assert [] == await prepared(connection), "nothing is prepared behind such a pooler any more"
 
 
-async def test_a_prepared_statement_finds_no_table_of_a_store_that_has_moved(postgres_server, url):
-    pool = ConnectionPool(url)
+async def test_a_prepared_statement_finds_no_table_of_a_store_that_has_moved(postgres_server, pool):
     for _ in range(9):
         assert [(0,)] == await pool.read(COUNT)
     postgres_server.run("alter schema oauthbroker rename to oauthbroker_closed", DATABASE)
@@ -96,13 +105,11 @@ async def test_a_prepared_statement_finds_no_table_of_a_store_that_has_moved(pos
         postgres_server.run("alter schema oauthbroker_closed rename to oauthbroker", DATABASE)
     assert (Code.STORE_UNAVAILABLE, NO_TABLES) == (refused.value.code, refused.value.note)
     assert [(0,)] == await pool.read(COUNT)
-    await pool.close()
 
 
-async def test_a_statement_ends_when_its_time_is_over_and_disturbs_no_other(url, monkeypatch):
+async def test_a_statement_ends_when_its_time_is_over_and_disturbs_no_other(pool, monkeypatch):
     monkeypatch.setattr(connection_pool, "PATIENCE_SECONDS", 0.5)
     monkeypatch.setattr(connection_pool, "LOOK_SECONDS", 0.05)
-    pool = ConnectionPool(url)
     slow = asyncio.create_task(pool.write("select pg_sleep(20)"))
     async with asyncio.timeout(15):
         while not slow.done():
@@ -112,4 +119,3 @@ async def test_a_statement_ends_when_its_time_is_over_and_disturbs_no_other(url,
         await slow
     assert NO_ANSWER == late.value.note
     assert [(0,)] == await pool.read(COUNT)
-    await pool.close()
