@@ -16,7 +16,7 @@ from typing import Any
 from bench.figures import Figure
 from bench.operator_page import tables
 from bench.page_plots import plots
-from bench.page_tried import TRIED
+from bench.page_tried import MEASURED, ON_FILES, ON_POSTGRES
 from bench.page_words import ALL, INTRO, LIMITED_BY, LIMITS, OPERATOR, PARALLEL, PEERS, QUICK, REPEAT, SLOW, TARGETS
 from bench.targets import OURS, POST, TABLE, TCP, UNIX, Results, assessed, find
 
@@ -63,7 +63,8 @@ def target_page(run: Run) -> str:
     """Return the page of the targets, of what limits those that are not met, and of the attempts."""
     results: Results = run["results"]
     parts = [TARGETS, "", *_table(_targets(results, assess=not run["quick"])), ""]
-    parts += [] if run["quick"] else [*_limited(results), *_listed("Attempts on files, with their gains:", TRIED)]
+    parts += [] if run["quick"] else [*_limited(results), *_listed("Attempts on files, with their gains:", ON_FILES)]
+    parts += _listed(MEASURED, ON_POSTGRES)
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -286,6 +286,30 @@ async def test_a_record_that_cannot_be_opened_keeps_its_seed(hosts: Hosts):
     assert 0 == await one.retire()
 
 
+@pytest.mark.parametrize("hosts", ["postgres"], indirect=True)
+async def test_records_are_sealed_anew_in_one_statement_that_leaves_alone_those_written_meanwhile(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = hosts.open(), hosts.open()
+    keys = await fill(one)
+    assert await following(one.rotate(wait=10), two)
+    write, sent = ConnectionPool.write, list[Any]()
+
+    async def beside_a_writer(pool: ConnectionPool, statement: str, values: Any = None) -> Any:
+        if isinstance(values, dict) and "headers" in values:
+            sent.append(values)
+            await two.store.put(keys[2], b"next", expect=1)
+            await two.store.delete(keys[3], expect=1)
+        return await write(pool, statement, values)
+
+    monkeypatch.setattr(ConnectionPool, "write", beside_a_writer)
+    assert (5, 3, 0, True) == tuple(await one.reseal())
+    assert [5] == [len(values["records"]) for values in sent]
+    left = [keys[0], keys[1], keys[2], keys[4]]
+    assert [b"0", b"1", b"next", b"4"] == [(await read(one, key)).body for key in left]
+    assert {one.ring.active.kid} == {await seed_of(hosts, key) for key in left}
+
+
 async def test_resealing_is_done_by_one_process_at_a_time_and_goes_on_after_an_interruption(hosts: Hosts):
     one, two = hosts.open(), hosts.open()
     keys = await fill(one, 8)
@@ -427,12 +451,12 @@ async def test_resealing_begins_once_no_writer_uses_an_old_seed(
         did.append("settle")
         await settle()
 
-    def noted_reseal(kind: str) -> Any:
+    def noted_reseal(*given: Any) -> Any:
         did.append("reseal")
-        return reseal(kind)
+        return reseal(*given)
 
     monkeypatch.setattr(type(sealed), "settle_writers", lambda _: noted_settle())
-    monkeypatch.setattr(type(sealed), "reseal", lambda _, kind: noted_reseal(kind))
+    monkeypatch.setattr(type(sealed), "reseal", lambda _, *given: noted_reseal(*given))
     assert 1 == (await one.reseal()).resealed
     assert ["settle", "reseal"] == did[:2]
     await one.store.close()

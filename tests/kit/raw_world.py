@@ -20,8 +20,7 @@ from oauthbroker.store.migration.raw import RawStore
 from oauthbroker.store.migration.raw_files import RawFiles
 from oauthbroker.store.migration.raw_rows import RawRows
 from oauthbroker.store.posix.migration_marker import MigrationState
-from oauthbroker.store.postgres.migration_schemas import SCHEMAS
-from oauthbroker.store.postgres.schema import KeyringTable
+from oauthbroker.store.postgres.schema import SCHEMAS, KeyringTable
 from tests.kit import postgres
 
 RECORDS = {"grants": 5, "sessions": 2, "events": 1, "tombstones": 1}

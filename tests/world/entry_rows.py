@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+from oauthbroker.store.format.seal import HEADER
 from oauthbroker.store.postgres import entry_statements as entries
 from oauthbroker.store.postgres import feed, freshness_checks, leases, rights, sealed_rows, timeline
 from tests.world.tables import Place, Rows, Stored, Tables, Values, plays
@@ -265,24 +266,32 @@ def _events_of_other_seeds(tables: Tables, values: Values) -> Rows:
     return _others(tables, "queued", values)
 
 
-@plays(sealed_rows._RESEAL.format(**sealed_rows._ENTRIES), "2ad80fd4")
-def _reseal_entry(tables: Tables, values: Values) -> Rows:
-    place = values["kind"], values["key"]
-    row = tables.entry.get(place)
-    if row is None or row.record != values["before"] or not tables.seals(values["epoch"]):
-        return []
-    tables.put(place, row._replace(record=values["record"]))
-    return [(True,)]
+def _given(tables: Tables, values: Values) -> list[tuple[bytes, bytes, bytes]]:
+    """Return what a statement seals anew: keys, headers and records."""
+    columns = zip(values["keys"], values["headers"], values["records"], strict=True)
+    return list(columns) if tables.seals(values["epoch"]) else []
 
 
-@plays(sealed_rows._RESEAL.format(**sealed_rows._EVENTS), "36cf9bc0")
-def _reseal_event(tables: Tables, values: Values) -> Rows:
-    place = values["key"][:32], values["key"][32:]
-    row = tables.queued.get(place)
-    if row is None or row.record != values["before"] or not tables.seals(values["epoch"]):
-        return []
-    tables.queued[place] = row._replace(record=values["record"])
-    return [(True,)]
+@plays(sealed_rows._RESEAL.format(**sealed_rows._ENTRIES), "a4d04579")
+def _reseal_entries(tables: Tables, values: Values) -> Rows:
+    done: Rows = []
+    for key, header, anew in _given(tables, values):
+        row = tables.entry.get(place := (values["kind"], key))
+        if row is not None and row.record[:HEADER] == header:
+            tables.put(place, row._replace(record=anew))
+            done.append((True,))
+    return done
+
+
+@plays(sealed_rows._RESEAL.format(**sealed_rows._EVENTS), "f2d9f792")
+def _reseal_events(tables: Tables, values: Values) -> Rows:
+    done: Rows = []
+    for key, header, anew in _given(tables, values):
+        row = tables.queued.get(place := (key[:32], key[32:]))
+        if row is not None and row.record is not None and row.record[:HEADER] == header:
+            tables.queued[place] = row._replace(record=anew)
+            done.append((True,))
+    return done
 
 
 @plays(sealed_rows._DOCUMENT, "c1666bdb")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
@@ -63,19 +64,28 @@ class SealedFiles:
     async def to_reseal(self, kind: str) -> int:
         return len(await self._names(kind))
 
-    async def reseal(self, kind: str) -> AsyncIterator[bool | None]:
-        for name in await self._names(kind):
-            key = Key(kind, name)
-            try:
-                active = self._keyring.ring.active.kid
-                reseal = partial(self._entries.reseal, key)
-                yield await self._seed_of(key) != active and await self._writer.change(key, reseal)
-            except Conflict:
-                yield False  # it was removed, or written, which seals it
-            except BrokerError as error:
-                if error.code not in DAMAGED:
-                    raise
-                yield None
+    async def reseal(self, kind: str, together: int) -> AsyncIterator[Counter[bool | None]]:
+        names = iter(await self._names(kind))
+        while some := tuple(islice(names, together)):
+            counts = Counter[bool | None]()
+            works = [self._resealed(Key(kind, name)) for name in some]
+            for outcome in await asyncio.gather(*works, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                counts[outcome] += 1
+            yield counts
+
+    async def _resealed(self, key: Key) -> bool | None:
+        """Return whether an entry was sealed anew; None for one that cannot be opened."""
+        try:
+            other = await self._writer.run(partial(self._entries.seed_of, key)) != self._keyring.ring.active.kid
+            return other and await self._writer.change(key, partial(self._entries.reseal, key))
+        except Conflict:
+            return False  # it was removed, or written, which seals it
+        except BrokerError as error:
+            if error.code not in DAMAGED:
+                raise
+        return None
 
     async def seals(self, kind: str) -> AsyncIterator[Counter[bytes]]:
         names = iter(await self._names(kind))
@@ -84,6 +94,3 @@ class SealedFiles:
 
     def _seeds(self, kind: str, names: Iterable[str]) -> Counter[bytes]:
         return Counter(self._entries.seed_of(Key(kind, name)) for name in names)
-
-    async def _seed_of(self, key: Key) -> bytes:
-        return await self._writer.run(partial(self._entries.seed_of, key))

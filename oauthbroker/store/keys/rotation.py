@@ -26,6 +26,7 @@ from oauthbroker.store.keys.live_keyring import LiveKeyring, mark_of
 LEASE_KIND = "keys"
 PATIENCE_SECONDS = 60.0  # a change that waits longer for another one answers `storeLocked`
 POLL_SECONDS = 0.5
+TOGETHER = 128  # records that a command seals anew at once: they share the waits for the disk
 GENTLE_SECONDS = 0.002  # that a broker rests after each record that it seals anew
 
 
@@ -55,9 +56,9 @@ class SealedEntries(Protocol):
         """Count what `reseal` will yield, about: others may be writing."""
         ...
 
-    def reseal(self, kind: str) -> AsyncIterator[bool | None]:
-        """Seal each entry of a kind under the active seed, in its generation. Yields whether it was sealed anew, None
-        for an entry that cannot be opened."""
+    def reseal(self, kind: str, together: int) -> AsyncIterator[Counter[bool | None]]:
+        """Seal each entry of a kind under the active seed, in its generation, so many together. Counts those that were
+        sealed anew, that were not, and, as None, that cannot be opened."""
         ...
 
     def seals(self, kind: str) -> AsyncIterator[Counter[bytes]]:
@@ -142,10 +143,10 @@ class KeyRotation:
             await sealed.settle_writers()
             count = Count("records sealed anew", sum([await sealed.to_reseal(kind) for kind in sealed.kinds]), progress)
             for kind in sealed.kinds:
-                async for outcome in sealed.reseal(kind):
-                    counts[outcome] += 1
-                    count.add()
-                    await asyncio.sleep(rest if outcome else 0)
+                async for outcomes in sealed.reseal(kind, 1 if rest else TOGETHER):
+                    counts += outcomes
+                    count.add(outcomes.total())
+                    await asyncio.sleep(rest if outcomes[True] else 0)
             done = not counts[None] and epoch == self.ring.epoch
             if done:
                 async with self.store.lease(self.store.key(LEASE_KIND), wait=PATIENCE_SECONDS):

@@ -21,9 +21,8 @@ from oauthbroker.store.keys.keyring_document import readable_epoch
 from oauthbroker.store.migration.raw import LAST, RawRecord
 from oauthbroker.store.posix.migration_marker import MigrationMarker
 from oauthbroker.store.postgres.connection_pool import translated
-from oauthbroker.store.postgres.migration_schemas import SCHEMAS, mark_of
 from oauthbroker.store.postgres.pools import TERMS
-from oauthbroker.store.postgres.schema import check_server, migrate
+from oauthbroker.store.postgres.schema import SCHEMAS, check_server, mark_of, migrate
 
 _ONE_AT_A_TIME: Final = 0x6F61756D  # the key of the lock that a command holds for its connection
 _EVENTS: Final = "events"

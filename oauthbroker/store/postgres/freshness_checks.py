@@ -8,7 +8,8 @@ answered by a statement that began after it.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from itertools import chain
+from typing import Final
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.postgres.connection_pool import NO_ANSWER, PATIENCE_SECONDS, ConnectionPool
@@ -24,7 +25,8 @@ LATE_SECONDS: Final = 0.05  # a connection that hangs must not hold up all calle
 
 Question = tuple[str, bytes, object]
 """Whether this version of the entry of a kind and name is the newest one."""
-_Callers = dict[Question, list[asyncio.Future[bool]]]
+_Caller = asyncio.Future[list[bool] | Exception | None]  # None: the time for an answer is over
+_Callers = dict[_Caller, tuple[Question, ...]]
 
 
 class FreshnessChecks:
@@ -38,18 +40,18 @@ class FreshnessChecks:
         """Return whether each version is the stored one. Raises `storeUnavailable`, at the latest after the time that
         one statement may take: while the database is away, a question would wait for two of them."""
         loop = asyncio.get_running_loop()
-        answers = [loop.create_future() for _ in questions]
-        for question, answer in zip(questions, answers, strict=True):
-            self._waiting.setdefault(question, []).append(answer)
+        caller: _Caller = loop.create_future()
+        self._waiting[caller] = questions
         self._begin()
-        patience = loop.call_later(PATIENCE_SECONDS, _refuse, answers)
+        patience = loop.call_later(PATIENCE_SECONDS, _tell, caller, None)
         try:
-            return [await answer for answer in answers]
+            answer = await caller
         finally:
             patience.cancel()
-            for answer in answers:  # the caller waits for none any more
-                if not answer.cancel() and not answer.cancelled():
-                    answer.exception()
+            self._waiting.pop(caller, None)
+        if isinstance(answer, list):
+            return answer
+        raise answer or BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER)
 
     def _begin(self) -> None:
         """Begin a statement for the questions that wait, unless one is under way that may still be in time."""
@@ -63,7 +65,7 @@ class FreshnessChecks:
         assert task is not None  # noqa: S101  (for mypy)
         while self._waiting:
             asked, self._waiting = self._waiting, {}
-            await self._ask(task, {each: left for each, callers in asked.items() if (left := _not_done(callers))})
+            await self._ask(task, asked)
             await asyncio.sleep(0)  # those who got their answer may have the next question
         # The callback runs later: a question that comes before it would wait for a task that has ended.
         self._tasks.discard(task)
@@ -71,46 +73,33 @@ class FreshnessChecks:
     async def _ask(self, task: asyncio.Task[None], asked: _Callers) -> None:
         late = asyncio.get_running_loop().call_later(LATE_SECONDS, self._is_late, task)
         try:
-            newest = await self._newest(list(asked))
+            newest = await self._newest(list(dict.fromkeys(chain.from_iterable(asked.values()))))
         except Exception as error:  # noqa: BLE001  (each caller gets it)
-            for callers in asked.values():
-                _answer(callers, error)
+            for caller in asked:
+                _tell(caller, error)
         else:
-            for number, callers in enumerate(asked.values(), 1):
-                _answer(callers, number in newest)
+            for caller, questions in asked.items():
+                _tell(caller, [each in newest for each in questions])
         finally:
             late.cancel()
             self._late.discard(task)
-            for callers in asked.values():
-                for each in callers:
-                    each.cancel()  # nothing, unless this task was cancelled
+            for caller in asked:
+                caller.cancel()  # nothing, unless this task was cancelled
 
     def _is_late(self, task: asyncio.Task[None]) -> None:
         self._late.add(task)
         self._begin()
 
-    async def _newest(self, asked: list[Question]) -> set[int]:
-        """Return the numbers, from 1, of the questions whose answer is yes. One alone is cheaper without arrays."""
-        if not asked:
-            return set()
+    async def _newest(self, asked: list[Question]) -> set[Question]:
+        """Return the questions whose answer is yes. One alone is cheaper without arrays."""
         if len(asked) == 1:
-            row: dict[str, Any] = dict(zip(("kind", "name", "version"), asked[0], strict=True))
-            return {row[0] for row in await self._connections.read(ONE, row)}
-        columns = dict(zip(("kinds", "names", "versions"), map(list, zip(*asked, strict=True)), strict=True))
-        return {row[0] for row in await self._connections.read(_MANY, columns)}
-
-
-def _not_done(callers: list[asyncio.Future[bool]]) -> list[asyncio.Future[bool]]:
-    return [each for each in callers if not each.done()]
-
-
-def _answer(callers: list[asyncio.Future[bool]], answer: bool | Exception) -> None:  # noqa: FBT001
-    for each in _not_done(callers):
-        if isinstance(answer, Exception):
-            each.set_exception(answer)
+            rows = await self._connections.read(ONE, dict(zip(("kind", "name", "version"), asked[0], strict=True)))
         else:
-            each.set_result(answer)
+            columns = zip(("kinds", "names", "versions"), map(list, zip(*asked, strict=True)), strict=True)
+            rows = await self._connections.read(_MANY, dict(columns))
+        return {asked[number - 1] for (number,) in rows}
 
 
-def _refuse(callers: list[asyncio.Future[bool]]) -> None:
-    _answer(callers, BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER))
+def _tell(caller: _Caller, answer: list[bool] | Exception | None) -> None:
+    if not caller.done():
+        caller.set_result(answer)

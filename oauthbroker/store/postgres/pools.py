@@ -25,6 +25,9 @@ from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.seldom_warnings import SeldomWarnings
 
+_Connection = psycopg.AsyncConnection[Any]
+_Pool = AsyncConnectionPool[_Connection]
+
 MOST_CONNECTIONS: Final = 8  # of one process
 WAIT_SECONDS: Final = 2.0  # for a database that does not accept connections, before it is known to be away
 PROBE_SECONDS: Final = 0.5  # between two attempts to connect, at the most
@@ -58,28 +61,30 @@ class Pools:
         self._looked.set()
         self._probe: asyncio.Task[None] | None = None
         self._closed = False
-        self._in_use = set[psycopg.AsyncConnection[Any]]()
+        self._in_use = dict[_Connection, float]()  # since when
         self._away: psycopg.Error | None = None  # why a database that is known to be away accepts no connection
         self._tasks = set[asyncio.Task[None]]()
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async def connection(self) -> AsyncIterator[_Connection]:
         """Hold a connection for the body. If it is broken afterwards, the next pool is on its way."""
         pool, connection = await self._taken()
-        stuck = asyncio.get_running_loop().call_later(self._patience + 1, _cut, connection)
-        self._in_use.add(connection)
+        self._in_use[connection] = SystemClock.monotonic()
         try:
             yield connection
         finally:
-            stuck.cancel()
-            self._in_use.discard(connection)
+            del self._in_use[connection]
             if connection.closed and pool is self._pool:
                 self._look(is_broken=True)
             await pool.putconn(connection)
 
     def suspect(self) -> None:
-        """Look whether the database is away: no connection came in time, or no answer."""
+        """Look whether the database is away: no connection came in time, or no answer. Cuts the connections whose
+        statements have not even ended when they were cancelled."""
         self._look(is_broken=False)
+        for connection, since in self._in_use.items():
+            if SystemClock.monotonic() - since > self._patience + 1:
+                _cut(connection)
 
     async def close(self) -> None:
         self._closed = True
@@ -88,7 +93,7 @@ class Pools:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._pool.close()
 
-    def _made(self) -> AsyncConnectionPool[psycopg.AsyncConnection[Any]]:
+    def _made(self) -> _Pool:
         return AsyncConnectionPool(
             self._url.reveal(),
             min_size=1,
@@ -101,14 +106,12 @@ class Pools:
             reconnect_failed=self._gave_up,
         )
 
-    def _gave_up(self, pool: AsyncConnectionPool[Any]) -> None:
+    def _gave_up(self, pool: _Pool) -> None:
         """Look for another pool in the place of one that could not connect."""
         if pool is self._pool:
             self._look(is_broken=True)
 
-    async def _taken(
-        self,
-    ) -> tuple[AsyncConnectionPool[psycopg.AsyncConnection[Any]], psycopg.AsyncConnection[Any]]:
+    async def _taken(self) -> tuple[_Pool, _Connection]:
         """Take a connection, from the next pool if that takes over meanwhile."""
         while True:
             await self._looked.wait()
@@ -175,7 +178,7 @@ class Pools:
         return task
 
 
-def _cut(connection: psycopg.AsyncConnection[Any]) -> None:
+def _cut(connection: _Connection) -> None:
     """Let a statement fail now. The driver would ask the server to end it, and wait ten more seconds for that."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as way:
         way.shutdown(socket.SHUT_RDWR)

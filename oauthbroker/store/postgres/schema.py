@@ -1,4 +1,5 @@
-"""The tables and the keyring of a store in PostgreSQL. Numbered migrations, forward only: docs/store-format.md.
+"""The tables, the schema and the keyring of a store in PostgreSQL. Numbered migrations, forward only:
+docs/store-format.md.
 
 These run at start and in commands, on a connection of their own, and block their thread.
 """
@@ -6,7 +7,7 @@ These run at start and in commands, on a connection of their own, and block thei
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any, Final
@@ -18,11 +19,19 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.store.keys.keyring import KeyProvider, Keyring
 from oauthbroker.store.keys.keyring_document import made_by_development
 from oauthbroker.store.keys.keyring_home import KeyringHome
+from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 from oauthbroker.store.postgres import rights
 from oauthbroker.store.postgres.connection_pool import translated
-from oauthbroker.store.postgres.migration_schemas import SCHEMAS, mark_of
 from oauthbroker.store.postgres.pools import TERMS
 
+SCHEMAS: Final[Mapping[MigrationState | None, str]] = {
+    None: "oauthbroker",
+    MigrationState.ARRIVING: "oauthbroker_arriving",
+    MigrationState.CLOSING: "oauthbroker_closed",
+    MigrationState.CLOSED: "oauthbroker_closed",
+    MigrationState.IMPORTING: "oauthbroker_arriving",
+    MigrationState.RESTORED: "oauthbroker_arriving",
+}
 OLDEST_SERVER: Final = 13
 _FILE = re.compile(r"(\d{4})_\w+\.sql")
 _ONE_AT_A_TIME = 0x6F617562  # the key of the lock that migrations hold for their transaction
@@ -37,6 +46,9 @@ _STATE = """
 select current_setting('server_version_num')::int / 10000, current_setting('synchronous_commit'),
     exists (select from pg_tables where schemaname = 'oauthbroker' and tablename = 'schema_version'),
     exists (select from pg_tables where schemaname = any(%(schemas)s) and tablename = 'migration')
+"""
+_FIND = """
+select nspname, obj_description(oid, 'pg_namespace') from pg_namespace where nspname = any(%(names)s) order by nspname
 """
 
 
@@ -134,6 +146,20 @@ def check_server(connection: psycopg.Connection[Any]) -> bool:
 def _lasting(note: str) -> BrokerError:
     """Return the refusal of a database that a person has to mend."""
     return BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=True)
+
+
+def mark_of(connection: psycopg.Connection[Any]) -> tuple[str, MigrationMarker | None]:
+    """Return the store's schema, empty if there is none, and the mark of its move. Raises `storeUnavailable` for a
+    database with two stores."""
+    found = connection.execute(_FIND, {"names": sorted(set(SCHEMAS.values()))}).fetchall()
+    if len(found) > 1:
+        names = ", ".join(name for name, _ in found)
+        two = f"the database has two stores: remove one of {names}"
+        raise BrokerError(Code.STORE_UNAVAILABLE, note=two, lasting=True)
+    if not found:
+        return "", None
+    schema, comment = found[0]
+    return schema, None if schema == SCHEMAS[None] else MigrationMarker.decoded((comment or "").encode())
 
 
 def _check_not_moved(connection: psycopg.Connection[Any]) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.format.port import Key
+from oauthbroker.store.format.seal import HEADER
 from oauthbroker.store.keys.live_keyring import LiveKeyring
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 
 PROCESS_SECONDS: Final = 60.0  # that a process counts as alive after its last report
-_PAGE: Final = 64  # records that are read at a time
+_PAGE: Final = 128  # records that are read at a time
 _COUNTED: Final = 4096  # records whose seeds are counted at a time
 _QUEUED: Final = "events"  # the kind of the records in rows of queues
 _NAME: Final = 32  # bytes
@@ -31,8 +33,9 @@ select {key}, {generation}, case when substring(record from 6 for 16) <> %(seed)
 from oauthbroker.{table} where {kind} and {after} order by {order} limit %(limit)s
 """
 _RESEAL = """
-update oauthbroker.{table} set record = %(record)s from oauthbroker.keyring
-where {kind} and {same} and record = %(before)s and epoch = %(epoch)s returning true
+update oauthbroker.{table} set record = anew from oauthbroker.keyring,
+    unnest(%(keys)s::bytea[], %(headers)s::bytea[], %(records)s::bytea[]) as given (key, header, anew)
+where {kind} and {same} and substring(record from 1 for 93) = header and epoch = %(epoch)s returning true
 """
 _ENTRIES = {
     "table": "entry",
@@ -40,7 +43,7 @@ _ENTRIES = {
     "key": "name",
     "order": "name",
     "after": "name > %(after)s",
-    "same": "name = %(key)s",
+    "same": "name = key",
     "generation": "generation",
 }
 _EVENTS = {
@@ -49,7 +52,7 @@ _EVENTS = {
     "key": "agent || id",
     "order": "agent, id",
     "after": "(agent, id) > (substring(%(after)s from 1 for 32), substring(%(after)s from 33))",
-    "same": "agent = substring(%(key)s from 1 for 32) and id = substring(%(key)s from 33)",
+    "same": "agent = substring(key from 1 for 32) and id = substring(key from 33)",
     "generation": "1",
 }
 _DOCUMENT = "select document from oauthbroker.keyring"
@@ -118,27 +121,35 @@ class SealedRows:
         active = self._keyring.ring.active.kid
         return sum([page.total() - page[active] async for page in self.seals(kind)])
 
-    async def reseal(self, kind: str) -> AsyncIterator[bool | None]:
+    async def reseal(self, kind: str, together: int) -> AsyncIterator[Counter[bool | None]]:
         for rows_of in _tables(kind):
             find, replace, key, more = _OTHER_SEED.format(**rows_of), _RESEAL.format(**rows_of), b"", True
             while more:
                 values = {"kind": kind, "after": key, "seed": self._keyring.ring.active.kid, "limit": _PAGE}
                 rows = await self._connections.read(find, values)
-                more = len(rows) == _PAGE
-                for key, generation, before in rows:
-                    if before is not None:
-                        yield await self._resealed(replace, kind, key, generation, before)
+                more, key = len(rows) == _PAGE, rows[-1][0] if rows else key
+                others = iter([row for row in rows if row[-1] is not None])
+                while some := tuple(islice(others, together)):
+                    yield await self._resealed(replace, kind, some)
 
-    async def _resealed(self, replace: str, kind: str, key: bytes, generation: int, before: bytes) -> bool | None:
-        """Replace the bytes of a version, which stays current: its body is the same."""
-        ring, place = self._keyring.ring, Key(kind, key[-_NAME:].hex())
-        try:
-            body = self.opened(place, generation, before)
-        except BrokerError as error:
-            self._report_damage(place, error)
-            return None
-        values = {"kind": kind, "key": key, "before": before, "epoch": ring.epoch}
-        return bool(await self._connections.write(replace, {**values, "record": ring.seal(*place, generation, body)}))
+    async def _resealed(self, replace: str, kind: str, rows: Iterable[tuple[Any, ...]]) -> Counter[bool | None]:
+        """Replace the bytes of versions, which stay current: their bodies are the same. Leaves alone those that were
+        written since they were read, which no longer have that header: its salt never comes again."""
+        ring, outcomes, sealed = self._keyring.ring, Counter[bool | None](), list[tuple[bytes, bytes, bytes]]()
+        for key, generation, before in rows:
+            place = Key(kind, key[-_NAME:].hex())
+            try:
+                body = self.opened(place, generation, before)
+            except BrokerError as error:
+                self._report_damage(place, error)
+                outcomes[None] += 1
+            else:
+                sealed.append((key, before[:HEADER], ring.seal(*place, generation, body)))
+        if sealed:
+            columns = dict(zip(("keys", "headers", "records"), map(list, zip(*sealed, strict=True)), strict=True))
+            done = await self._connections.write(replace, {"kind": kind, "epoch": ring.epoch, **columns})
+            outcomes += Counter({True: len(done), False: len(sealed) - len(done)})
+        return outcomes
 
 
 def _tables(kind: str) -> tuple[dict[str, str], ...]:

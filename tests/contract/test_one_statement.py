@@ -1,0 +1,121 @@
+"""One statement on a connection of PostgreSQL, prepared where it runs again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import psycopg
+import pytest
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.store.postgres import connection_pool
+from oauthbroker.store.postgres.connection_pool import NO_ANSWER, NO_TABLES, ConnectionPool
+from oauthbroker.store.postgres.one_statement import rows_of
+from oauthbroker.store.postgres.pools import TERMS
+from tests.kit import postgres
+
+DATABASE = "statements"
+DOUBLED = "select %(number)s * 2, pg_backend_pid()"
+COUNT = "select count(*) from oauthbroker.entry"
+
+
+@pytest.fixture(scope="module")
+def url(postgres_server: postgres.Server) -> Secret:
+    return postgres_server.new_database(DATABASE)
+
+
+@pytest.fixture
+async def connection(url: Secret) -> AsyncIterator[psycopg.AsyncConnection]:
+    async with await psycopg.AsyncConnection.connect(url.reveal(), **TERMS) as made:
+        yield made
+
+
+@pytest.fixture
+async def pool(url: Secret) -> AsyncIterator[ConnectionPool]:
+    made = ConnectionPool(url)
+    yield made
+    await made.close()
+
+
+async def prepared(connection: psycopg.AsyncConnection) -> list[str]:
+    rows = await rows_of(connection, "select statement from pg_prepared_statements", {})
+    return [statement for (statement,) in rows]
+
+
+async def test_a_statement_is_prepared_on_a_connection_that_runs_it_again_and_again(connection):
+    found = [(await rows_of(connection, DOUBLED, {"number": number}))[0][0] for number in range(2)]
+    assert [] == await prepared(connection)
+    found += [(await rows_of(connection, DOUBLED, {"number": number}))[0][0] for number in range(2, 9)]
+    assert [0, 2, 4, 6, 8, 10, 12, 14, 16] == found
+    assert ["select $1 * 2, pg_backend_pid()"] == await prepared(connection)
+
+
+async def test_a_prepared_statement_takes_values_of_every_size(connection):
+    for _ in range(5):
+        assert 14 == (await rows_of(connection, DOUBLED, {"number": 7}))[0][0]
+        assert 2 * 10**12 == (await rows_of(connection, DOUBLED, {"number": 10**12}))[0][0]
+
+
+async def test_a_statement_that_fails_says_why_each_time(connection):
+    for _ in range(6):
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            await rows_of(connection, "select true from nowhere", {})
+
+
+async def test_a_pooler_that_gives_each_statement_another_session_loses_none(postgres_server, url):
+    with postgres.pooler(postgres_server, DATABASE) as pooled:
+        async with AsyncExitStack() as stack:
+
+            async def connected() -> psycopg.AsyncConnection:
+                return await stack.enter_async_context(await psycopg.AsyncConnection.connect(pooled.reveal(), **TERMS))
+
+            one, *others = await connected(), await connected(), await connected()
+            first = [await rows_of(one, DOUBLED, {"number": number}) for number in range(6)][-1]
+            for other in others:  # of two transactions each holds one of the pooler's two sessions
+                await rows_of(other, "begin", {})
+            for other in others:
+                if (await rows_of(other, DOUBLED, {"number": 1}))[0][1] != first[0][1]:
+                    await rows_of(other, "rollback", {})
+            for number in range(6):
+                ((doubled, session),) = await rows_of(one, DOUBLED, {"number": number})
+                assert (number * 2, True) == (doubled, session != first[0][1])
+
+
+async def test_a_session_that_has_forgotten_its_prepared_statements_answers_nevertheless(connection):
+    for number in range(6):
+        await rows_of(connection, DOUBLED, {"number": number})
+    await connection.execute("deallocate all")
+    assert 14 == (await rows_of(connection, DOUBLED, {"number": 7}))[0][0]
+    for number in range(6):
+        await rows_of(connection, DOUBLED, {"number": number})
+    assert [] == await prepared(connection), "nothing is prepared behind such a pooler any more"
+
+
+async def test_a_prepared_statement_finds_no_table_of_a_store_that_has_moved(postgres_server, pool):
+    for _ in range(9):
+        assert [(0,)] == await pool.read(COUNT)
+    postgres_server.run("alter schema oauthbroker rename to oauthbroker_closed", DATABASE)
+    try:
+        with pytest.raises(BrokerError) as refused:
+            await pool.read(COUNT)
+    finally:
+        postgres_server.run("alter schema oauthbroker_closed rename to oauthbroker", DATABASE)
+    assert (Code.STORE_UNAVAILABLE, NO_TABLES) == (refused.value.code, refused.value.note)
+    assert [(0,)] == await pool.read(COUNT)
+
+
+async def test_a_statement_ends_when_its_time_is_over_and_disturbs_no_other(pool, monkeypatch):
+    monkeypatch.setattr(connection_pool, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(connection_pool, "LOOK_SECONDS", 0.05)
+    slow = asyncio.create_task(pool.write("select pg_sleep(20)"))
+    async with asyncio.timeout(15):
+        while not slow.done():
+            assert [(0,)] == await pool.read(COUNT)
+            await asyncio.sleep(0.05)
+    with pytest.raises(BrokerError) as late:
+        await slow
+    assert NO_ANSWER == late.value.note
+    assert [(0,)] == await pool.read(COUNT)
