@@ -10,11 +10,11 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.grants.cached_scan import Snapshot
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_request import is_named

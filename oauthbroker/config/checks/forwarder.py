@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.value_sources import SecretKey, Source, source_of
 from oauthbroker.config.written.client_spec import ValueSource
 from oauthbroker.config.written.forwarder_spec import ForwarderSpec, NatsSpec, WebhookSpec
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.forwarders import Forwarder, Nats, Webhook, webhook_key
 from oauthbroker.model.outgoing_proxy import OutgoingProxy

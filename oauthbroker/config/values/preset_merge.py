@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_endpoints import ProviderPlace, place_of, values_of
 from oauthbroker.config.written.resource_specs import IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.apps import (
     AssertionAudience,
