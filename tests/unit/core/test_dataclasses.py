@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.core.dataclasses import dataclass
+from oauthbroker.core.dataclasses import Init, dataclass
 from tools.quality.architecture import FOLDERS, PACKAGE
 
 PLUGINS = {"flowtools", "gateway", "integrations", "mcp", "tools"}  # they see the public names only
@@ -128,9 +128,18 @@ def test_a_subclass_of_a_frozen_class_has_members_of_its_own(make: Make) -> None
     wider: Any = Wider(1, word="w")
     wider.other = 5
     del wider.other
-    for change in (lambda: setattr(wider, "place", 2), lambda: delattr(wider, "place")):
+    changes: list[Callable[[], None]] = [lambda: setattr(wider, "place", 2), lambda: delattr(wider, "place")]
+    for change in changes:
         with pytest.raises(dataclasses.FrozenInstanceError, match="field 'place'"):
             change()
+
+
+def test_an_init_is_compiled_once_at_its_first_use() -> None:
+    made = empty(dataclass)
+    assert isinstance(vars(made)["__init__"], Init)
+    made()
+    assert vars(made)["__init__"] is made.__init__
+    assert inspect.isfunction(made.__init__)
 
 
 @dataclass(frozen=True, slots=True)
