@@ -91,7 +91,7 @@ def _draft(written: WrittenForwarder, settings: Settings, ca: str, plain_hint: s
     if spec.webhook is not None:
         to, sources = _webhook(written, spec.webhook, reach, settings.outgoing_proxy)
     else:
-        to, sources = _nats(written, spec.nats or NatsSpec(), reach)
+        to, sources = _nats(written, spec.nats or NatsSpec.empty(), reach)
     secrets = [source_of(written, path, source, plain_hint=plain_hint) for path, source in sources]
     forwarder = Forwarder(name=written.name, agents=tuple(spec.agents or ()), to=to, networks=networks, ca=ca)
     return ForwarderDraft(forwarder=forwarder, secrets=tuple(each for each in secrets if each is not None))
