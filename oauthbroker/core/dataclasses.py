@@ -66,7 +66,7 @@ class Init:
 
 def _init(cls: Class, *, frozen: bool) -> FunctionType:
     """Compile the `__init__` of a class."""
-    names: dict[str, Any] = {"_put": object.__setattr__, "_missing": MISSING}
+    names: dict[str, Any] = {"__name__": cls.__module__, "_put": object.__setattr__, "_missing": MISSING}
     by_place, by_name, body = ["self"], ["*"], []
     for each in fields(cls):
         name, default, value = each.name, "", each.name

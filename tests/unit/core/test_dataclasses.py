@@ -96,6 +96,7 @@ def behaviour(cls: Any, given: list[dict[str, Any]]) -> dict[str, Any]:
         "parameters": [
             (p.name, p.kind, p.default is p.empty, p.annotation) for p in inspect.signature(cls).parameters.values()
         ],
+        "is at": (cls.__init__.__module__, cls.__init__.__qualname__),
         "pattern": cls.__match_args__,
         "equal": [[one == other for one in each] for other in each],
         "to another class": first == 1,
