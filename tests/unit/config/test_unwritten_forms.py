@@ -45,7 +45,7 @@ def test_an_unwritten_form_is_one_without_members(form: type[Strict]) -> None:
     assert form.empty() == form.model_validate({})
 
 
-def test_a_folder_builds_the_validators_of_what_it_writes(tmp_path: Path) -> None:
+def test_a_folder_builds_the_validators_of_its_resources(tmp_path: Path) -> None:
     folder = write(tmp_path, broker=BROKER, acme=APP)
     ran = subprocess.run([sys.executable, "-c", BUILT, str(folder)], capture_output=True, text=True, check=True)
     assert "BrokerSpec Header OAuthAppSpec" == ran.stdout.strip()
