@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.access.oauth_contexts import OAuthContexts
 from oauthbroker.access.turns import Turns
@@ -12,6 +10,7 @@ from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.authorization.pending_blocks import Pending
 from oauthbroker.authorization.pending_codes import PendingCodes
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.lifecycle import Life
 from oauthbroker.events.dead_letters import DeadLetters
 from oauthbroker.events.waits import Events, Outcomes

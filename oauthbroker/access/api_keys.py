@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 
 from oauthbroker.audit import ApiKeyChanged
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import LONG_AGO, Clock, random_text
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Pass
 from oauthbroker.core.secret import Secret, digest_of

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.model.local_turn import local_turn
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, get_running_loop
-from dataclasses import dataclass, field
 
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import Code
 from oauthbroker.core.spelling import nearest_tool
 from oauthbroker.injection.injector import Injector

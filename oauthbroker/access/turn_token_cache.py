@@ -4,10 +4,10 @@ others."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from oauthbroker.core.bounded_cache import Bounded
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.model.bundle import Bundle, ToolAuth
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.tokens.token_call import Caller

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from oauthbroker.access.api_keys import ApiKeys
@@ -13,6 +12,7 @@ from oauthbroker.audit import CallRefused, OperatorEntered, PageAction
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.core.clock import Clock, has_passed
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.events.dead_letters import DeadLetters
 from oauthbroker.grants.grants import Grants

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
 from oauthbroker.core.clock import Clock, from_iso, printed
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import Code
 from oauthbroker.refresh.circuit import Circuits, OpenCircuit
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
 from oauthbroker.admin.open_circuits import Seen, SharedCircuits
 from oauthbroker.audit.lines import AuditLine, AuditTrail
 from oauthbroker.core.clock import Clock, from_iso
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.grant_pages import GrantPages
 from oauthbroker.model.apps import App

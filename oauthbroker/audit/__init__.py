@@ -7,9 +7,8 @@ pseudonyms, never a subject, account or secret. Each process appends to a `slot`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from oauthbroker.audit.line_type import LineType
+from oauthbroker.core.dataclasses import dataclass
 
 
 class AuditEntry(LineType):

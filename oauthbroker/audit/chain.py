@@ -12,11 +12,11 @@ import json
 import re
 from binascii import hexlify
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from oauthbroker.audit.line_type import LineType
+from oauthbroker.core.dataclasses import dataclass
 
 MOST_LINE = 256 * 1024  # bytes; entries are much shorter
 _LINE = re.compile(rb'(\{"seq":([1-9]\d{0,17}),.+),"mac":"([0-9a-f]{32})"\}', re.DOTALL)

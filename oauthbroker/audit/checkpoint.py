@@ -10,7 +10,6 @@ import hmac
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from filelock import unlock_descriptor
 
 from oauthbroker.audit.chain import START, AuditKeys, ChainHead, Mac, members
 from oauthbroker.audit.folder import lock, open_to_change, open_to_read, slots_with_lines, sync_names
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.durable_sync import sync
 
 NAME = "audit.anchor"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, dataclass_transform
+
+from oauthbroker.core.dataclasses import dataclass
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypedDict, Unpack
 
 from oauthbroker.audit.formatting import Naming
 from oauthbroker.core.clock import from_iso
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.model.token_request import AppRef, app_name
 
 _OURS = frozenset({"seq", "at", "type", "mac"})

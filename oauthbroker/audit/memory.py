@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Unpack
@@ -12,6 +11,7 @@ from oauthbroker.audit.chain import members
 from oauthbroker.audit.formatting import Naming, line_of
 from oauthbroker.audit.lines import AuditLine, AuditTrail, Which, line_from, parsed
 from oauthbroker.audit.port import AuditWriter
+from oauthbroker.core.dataclasses import dataclass
 
 
 class AuditList(AuditWriter):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from oauthbroker.audit.chain import MOST_LINE, AuditKeys, ChainHead, members, parse, starts_anew
@@ -14,6 +13,7 @@ from oauthbroker.audit.folder import NAME, files_of, folder_of, is_named, named,
 from oauthbroker.audit.lines import AuditLine, line_from
 from oauthbroker.audit.verification import SlotVerification
 from oauthbroker.audit.verify import verify
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.progress import Count
 
 BLOCK = 256 * 1024

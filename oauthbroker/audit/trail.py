@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from heapq import merge
 from itertools import islice
@@ -19,6 +18,7 @@ from oauthbroker.audit.formatting import Naming
 from oauthbroker.audit.lines import AuditLine, Sought, Which, parsed
 from oauthbroker.audit.slot_trail import Budget, SlotFollow, SlotTrail
 from oauthbroker.audit.verification import TrailVerification
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.progress import Count, Progress, unseen
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oauthbroker.audit.chain import START, ChainHead
+from oauthbroker.core.dataclasses import dataclass, field
 
 MOST_BREAKS = 100  # stored with their places; all are counted
 Kind = Literal["changed", "missing", "misplaced", "foreign", "cut", "replaced", "checkpoint", "reported"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from oauthbroker.audit.chain import AuditKeys, ChainHead, Line, log_words, members, parse, starts_anew
 from oauthbroker.audit.checkpoint import ChainCheckpoint
 from oauthbroker.audit.verification import Break, Kind, SlotVerification
+from oauthbroker.core.dataclasses import dataclass, field
 
 
 def verify(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from oauthbroker.audit import LoginRefused
 from oauthbroker.authorization.callback import CookieJar
@@ -17,6 +16,7 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.login_claims import LoginClaims
 from oauthbroker.authorization.second_grant import asking_both
 from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App

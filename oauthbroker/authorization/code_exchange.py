@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from oauthbroker.audit import OwnerConfirmed
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.second_grant import SecondToken
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import UnderWay
 from oauthbroker.model.apps import App, OwnerConfirmation

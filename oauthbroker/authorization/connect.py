@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from oauthbroker.audit import ConnectStarted, RequestWithdrawn
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.second_grant import asking_both
 from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App

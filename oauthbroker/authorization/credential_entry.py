@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from oauthbroker.audit import ConnectStarted
 from oauthbroker.audit.port import AuditWriter
@@ -16,6 +15,7 @@ from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.new_grant import Verified
 from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App

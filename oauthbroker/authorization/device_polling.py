@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from oauthbroker.authorization.device_tokens import DeviceTokens
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import SET_BACK, Clock
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App
 from oauthbroker.model.settings import Limits

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.protocol.client_requests import ClientRequests

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from oauthbroker.audit import Connected, ConnectFailed, GrantRevoked, TokensDropped
@@ -18,6 +17,7 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.new_grant import Verified, carries, next_grant
 from oauthbroker.authorization.waiting_sessions import WaitingSessions
 from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
 from oauthbroker.model.apps import App

@@ -6,12 +6,12 @@ The result is stored, so that all processes use the same client, and a broker th
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from oauthbroker.authorization.client_registrations import ClientRegistrations
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App
 from oauthbroker.model.current_config import CurrentConfig

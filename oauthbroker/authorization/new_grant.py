@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App
 from oauthbroker.model.owner_check import CheckedOwner

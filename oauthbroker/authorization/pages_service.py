@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from oauthbroker.authorization.pending_codes import PendingCodes
 from oauthbroker.authorization.proven_user import proves_user
 from oauthbroker.authorization.second_grant import second_of
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App, OwnerConfirmation

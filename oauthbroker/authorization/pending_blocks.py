@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.core.clock import Clock, printed
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Locale, place_of
 from oauthbroker.model.apps import App
 from oauthbroker.model.connect_links import connect_link, locator_of

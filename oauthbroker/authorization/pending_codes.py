@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from oauthbroker.authorization.code_exchange import Exchange
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App, OwnerConfirmation
 from oauthbroker.model.subject import resolve_subject

@@ -7,11 +7,11 @@ and never for a request that was withdrawn, declined or outdated.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.session_opening import Opening, Wish
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.apps import App
 from oauthbroker.records import AuthSession

@@ -6,10 +6,10 @@ The first grant never depends on it. No two leases are held at once: the second 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 
 from oauthbroker.authorization.finish import Finish
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import ANYONE, App
 from oauthbroker.model.subject import is_subject

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from oauthbroker.audit import AuthorizationRequested
@@ -13,6 +12,7 @@ from oauthbroker.authorization.device_codes import DeviceCodes
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import Clock, has_passed, random_text
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import to_its_end
 from oauthbroker.core.secret import Secret

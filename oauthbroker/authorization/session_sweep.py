@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import SET_BACK, Clock
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import Code
 from oauthbroker.core.lifecycle import Pass
 from oauthbroker.model.apps import App

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from oauthbroker.authorization.new_grant import granted_event
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 

@@ -10,7 +10,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from oauthbroker.config import ConfigInvalidError, Loaded, load
 from oauthbroker.config.bundle.schema import FILE_NAME, SCHEMA_LINE, write_schema
 from oauthbroker.config.bundle.showing import CA, as_yaml, resources_of
 from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.printed_commands import with_config
 from oauthbroker.core.refused import Refused

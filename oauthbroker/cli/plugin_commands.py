@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import Refused
 from oauthbroker.plugins.declaration import Plugin

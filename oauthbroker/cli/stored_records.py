@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -14,6 +13,7 @@ import typer
 from oauthbroker.cli.output.commands_here import runnable
 from oauthbroker.cli.output.json_output import ListAnswer
 from oauthbroker.cli.output.tables import Table, shown
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:

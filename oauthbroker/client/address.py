@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.provider_networks import is_loopback
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field
 from oauthbroker.core.errors import BrokerError, Code, Locale, known_code
 from oauthbroker.core.strict_json import MAX_DEPTH, decode_object
 from oauthbroker.model.token_request import WrongArgument

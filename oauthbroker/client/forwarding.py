@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
 from oauthbroker.client.client_call import ClientCall, Reply, members_of, refusal_of, segment, understood
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.header_names import spelled_text
 from oauthbroker.model.token_request import WrongArgument, scopes_listed

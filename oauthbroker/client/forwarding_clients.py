@@ -7,7 +7,6 @@ network is that of the `OAuth` which made them.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from oauthbroker.client.forwarding import OURS, consent
 from oauthbroker.client.retries import PAUSES, BrokerAway, Wire, pause_of
 from oauthbroker.client.sync_transport import BlockingTransport
 from oauthbroker.client.transport import CONNECT_SECONDS, check_length
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.header_names import OURS as BROKERS
 from oauthbroker.core.header_names import spelled

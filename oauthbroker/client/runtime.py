@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self, TypedDict, Unpack
 
@@ -13,6 +12,7 @@ from oauthbroker.client.address import KEY, LOCALE, TURN_TOKEN, URL, bearer, giv
 from oauthbroker.client.operators import OperatorCalls
 from oauthbroker.client.retries import Wire
 from oauthbroker.client.tool import DEFAULT, OAuth, Options
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code, Locale, known_locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.token_results import SessionOutcome

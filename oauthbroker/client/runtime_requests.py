@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from oauthbroker.client.client_call import ClientCall, Reply, done, listed, members_of, segment, understood
 from oauthbroker.client.tool_requests import outcome, ref
 from oauthbroker.core.clock import from_iso
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.bundle import ToolAuth

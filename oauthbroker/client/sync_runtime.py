@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Self, Unpack
 
@@ -13,6 +12,7 @@ from oauthbroker.client.address import KEY, URL, bearer, given, needed
 from oauthbroker.client.runtime import Delivery, RunningTurn, Runtime, TurnOptions
 from oauthbroker.client.sync import Sync, SyncClient, SyncOAuth, blocking_wire, collects, run, same, waits
 from oauthbroker.client.tool import DEFAULT, Options
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import TurnLike

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
@@ -12,6 +11,7 @@ from oauthbroker.client import tool_requests
 from oauthbroker.client.address import LOCALE, TURN_TOKEN, URL, bearer, given, needed, parse_address
 from oauthbroker.client.retries import OnWire, Wire
 from oauthbroker.core.clock import Clock, SystemClock
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Locale, known_locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.token_request import AppRef, call_ref, concealed, kind_of, parse_request, scopes_listed

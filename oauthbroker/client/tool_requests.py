@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from oauthbroker.client.client_call import ClientCall, Reply, list_in, members_of, understood
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code, known_code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.token_request import scopes_listed

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
 from oauthbroker.config.problems.problems import ConfigInvalidError, Problems, SourcePlace
+from oauthbroker.core.dataclasses import dataclass, field, fields
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.current_config import CurrentConfig

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from typing import Any, Final
+
+from oauthbroker.core.dataclasses import dataclass
 
 Json = Any
 _NUMBER_BITS: Final = 1024  # of an integer: the range of a double (RFC 7493), and far below what Python parses

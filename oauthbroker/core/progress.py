@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass
 
 Progress = Callable[[str, int, int | None], None]
 """Take the name of a count, such as `records copied`, how many are done, and of how many (None: unknown)."""

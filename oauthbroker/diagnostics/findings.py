@@ -4,10 +4,10 @@ records."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass
 from oauthbroker.diagnostics.forecast import Forecast
 from oauthbroker.events.port import Depth
 from oauthbroker.model.settings import Settings

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from oauthbroker.core.clock import printed
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.model.apps import App
 from oauthbroker.records.grant_view import GrantView
 

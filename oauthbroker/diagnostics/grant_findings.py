@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.diagnostics.findings import NAMED, Finding, counted
 from oauthbroker.diagnostics.forecast import AppFacts
 from oauthbroker.records.grant_view import GrantView

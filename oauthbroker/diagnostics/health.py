@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from oauthbroker.audit.port import AuditWriter
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import Code
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.observability.repeats import StoreOutage

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from dataclasses import dataclass, field, replace
 
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.diagnostics.findings import Sessions, SharedFacts
 from oauthbroker.events.backends import queues_of
 from oauthbroker.events.port import Depth

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from oauthbroker.audit import DeadLetterChanged
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, printed
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.events.port import DeadEvent, QueueDepth, Queues
 
 MOST_SHOWN = 200

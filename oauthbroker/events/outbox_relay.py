@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.lifecycle import Notifier, Pass
 from oauthbroker.events.port import QueueFull, Queues, address_of

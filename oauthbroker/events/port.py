@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 from oauthbroker.core.clock import printed
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import to_its_end
 from oauthbroker.records import AgentEvent

@@ -8,9 +8,9 @@ its segment, and a dead letter waits again before it leaves the dead ones. An ev
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
 from datetime import datetime
 
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.records import AgentEvent
 from oauthbroker.records.event_queue import SEGMENT_ITEMS, Head, Item, Segment, Settled, newest, segments_of
 

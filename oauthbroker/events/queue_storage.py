@@ -11,12 +11,12 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import current_pass, to_its_end
 from oauthbroker.events.port import address_of

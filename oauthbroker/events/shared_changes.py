@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.lifecycle import UnderWay, to_its_end
 
 T = TypeVar("T")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from oauthbroker.access.browser_sessions import BrowserSessions, NewBrowserSession
@@ -15,6 +14,7 @@ from oauthbroker.audit import ConnectionsOpened, PageAction
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.session_opening import Opening, Wish
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.grants import Grants
 from oauthbroker.model.apps import App

@@ -10,7 +10,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -21,6 +20,7 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Pass
 from oauthbroker.core.progress import Count, Progress, unseen

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.plugins.declaration import SubjectRecords
 from oauthbroker.records import AgentEvent, AuthSession, Grant

@@ -11,11 +11,11 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.grants.cached_scan import Snapshot
 from oauthbroker.model.grant_key import GrantKey

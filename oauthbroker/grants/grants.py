@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.audit import SecretChanged
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.dead_letters import DeadLetters
 from oauthbroker.grants.grant_pages import GrantFilter, GrantPages

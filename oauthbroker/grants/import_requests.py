@@ -10,11 +10,11 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
 from oauthbroker.core.clock import from_iso, to_iso
+from oauthbroker.core.dataclasses import asdict, dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.import_lines import MOST_PROBLEMS, Incoming, LineChecks
 from oauthbroker.grants.importing import Importing

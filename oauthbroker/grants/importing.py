@@ -7,7 +7,6 @@ Idempotent by design: a grant remembers the line it came from. So a run that was
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -15,6 +14,7 @@ from oauthbroker.access.turns import UnknownApp
 from oauthbroker.audit import GrantImported, GrantRevoked
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import LONG_AGO, Clock
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_credentials import is_of_team

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from oauthbroker.audit.plugin_entry import PluginAudit
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import described
 from oauthbroker.model.current_config import CurrentConfig

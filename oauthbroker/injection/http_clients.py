@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
 from http import HTTPStatus
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.sync_bridge import wait_on
 from oauthbroker.injection import http_libraries

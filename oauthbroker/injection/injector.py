@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Protocol
 
 from oauthbroker.core.bearer_challenge import demanded_scopes
 from oauthbroker.core.claims_challenge import demanded_claims
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection.headers import TEAM, Headers, incoming, outgoing
 from oauthbroker.injection.targets import Target

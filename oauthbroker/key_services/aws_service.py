@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.key_services.outside import MOST_BYTES, SECONDS, asked
 from oauthbroker.model.outgoing_proxy import OutgoingProxy

@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, astuple, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from oauthbroker.core.claims_challenge import merged_claims
+from oauthbroker.core.dataclasses import KW_ONLY, astuple, dataclass, field, replace
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.connect_params import ConnectParam, fill_slots, filled, texts_of
 from oauthbroker.model.connection_facts import ConnectionFacts

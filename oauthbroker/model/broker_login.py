@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import KW_ONLY, astuple, dataclass, replace
 from typing import Literal
 
+from oauthbroker.core.dataclasses import KW_ONLY, astuple, dataclass, replace
 from oauthbroker.model.apps import App
 
 Prompt = Literal["login", "select_account"]

@@ -6,9 +6,9 @@ joserfc is imported by the functions that need it: most clients have no key.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 
 LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"  # one label of a host name, without dots

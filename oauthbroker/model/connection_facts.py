@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.model.connect_params import PLACEHOLDER, filled
 from oauthbroker.model.provider_api import is_within
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from dataclasses import dataclass
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.secret import Secret
 
 PREFIX = "whsec_"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
+
+from oauthbroker.core.dataclasses import dataclass
 
 _PORTS = {"https": 443, "http": 80}
 

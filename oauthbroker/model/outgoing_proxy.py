@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from ipaddress import ip_address
 from urllib.parse import quote
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.provider_networks import is_loopback
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import KW_ONLY, dataclass, field
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import Json
 from oauthbroker.model.apps import App

@@ -6,10 +6,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass
 from oauthbroker.model.connect_params import ConnectParam, filled, texts_of
 
 # No CONNECT, which opens a tunnel, and no TRACE, whose answer holds the token.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+from oauthbroker.core.dataclasses import dataclass
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field, replace
 from oauthbroker.core.words import Locale
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.outside_values import VaultLogin

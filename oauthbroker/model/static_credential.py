@@ -11,11 +11,11 @@ import json
 import re
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal
 from urllib.parse import quote
 
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.connect_params import filled
 from oauthbroker.model.outside_values import OutsideValue

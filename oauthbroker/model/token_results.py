@@ -7,11 +7,11 @@ are not known are passed over, so that a newer broker is understood.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from oauthbroker.core.clock import from_iso, printed
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code, Locale, known_code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.words import SENTENCES

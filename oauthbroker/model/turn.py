@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field
 from oauthbroker.core.errors import BrokerError, Code, Locale, known_locale
 from oauthbroker.core.json_values import MOST_VALUES
 from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json

@@ -10,11 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from typing import Any, Self
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import Code
 
 MOST_SERIES = 20_000  # of one process; a thousand apps with a dozen codes each, and then some

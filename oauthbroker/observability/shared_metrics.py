@@ -13,7 +13,6 @@ import os
 import select
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 from filelock import lock_descriptor
 
 from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.observability.metrics import Gauge, Metrics, Now
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
 from oauthbroker.core.bounded_cache import Bounded
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.secret import Secret
 
 STARS = "***"

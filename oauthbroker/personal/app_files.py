@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +12,7 @@ import yaml
 
 from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.config.bundle.schema import SCHEMA_LINE, write_schema
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.sentences import two_sentences

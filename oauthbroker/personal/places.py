@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.refused import Refused
 
 PORT: Final = 8420

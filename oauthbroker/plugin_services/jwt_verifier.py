@@ -6,10 +6,10 @@ The signatures are checked by the code that checks ID tokens.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_object

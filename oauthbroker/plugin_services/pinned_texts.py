@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.plugin_services.plugin_state import PluginState
 
 MOST_PINNED: Final = 1_000  # of one group

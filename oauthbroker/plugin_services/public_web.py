@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final, Self
 from urllib.parse import urlsplit
 
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.injection.headers import outgoing
 from oauthbroker.model.outgoing_proxy import OutgoingProxy

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from oauthbroker.core.dataclasses import dataclass, field
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+from oauthbroker.core.dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

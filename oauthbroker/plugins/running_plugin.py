@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from oauthbroker.capability import OAuthCapability
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import Code
 from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.model.settings import Who

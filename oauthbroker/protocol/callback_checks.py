@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from urllib.parse import unquote_to_bytes
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, has_digest
 from oauthbroker.model.apps import App

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.model.apps import App, Client
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.messages import Kind, ProviderRequest, ProviderResponse

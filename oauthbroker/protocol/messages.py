@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 from urllib.parse import urlencode
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field, replace
 from oauthbroker.core.header_names import spelled_text
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App

@@ -4,8 +4,6 @@ A preset fills what an OAuthApp leaves out. Nothing here is code of one provider
 write one.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator, Mapping
@@ -183,7 +181,7 @@ class Preset(Documented, Quirks):
     notes: list[Annotated[str, Field(min_length=10, max_length=400)]] = Field(default_factory=list)
     modes: Modes | None = None
 
-    def in_mode(self, mode: str) -> Preset:
+    def in_mode(self, mode: str) -> "Preset":
         """Return the preset as one of its modes has it, with the mode's evidence, or as it is if it has no such
         mode."""
         changes = self.modes.values.get(mode) if self.modes else None
@@ -197,7 +195,7 @@ class Preset(Documented, Quirks):
         data["evidence"] |= {path: source for path, source in sources.items() if source}
         return _InMode.model_validate(data)
 
-    def variants(self) -> dict[str, Preset]:
+    def variants(self) -> "dict[str, Preset]":
         """Return every mode of it by name; one that has none is its own variant, named ""."""
         return {mode: self.in_mode(mode) for mode in self.modes.values} if self.modes else {"": self}
 

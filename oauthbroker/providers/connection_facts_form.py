@@ -1,7 +1,5 @@
 """The written form of a connection's facts, in presets and apps, and of a preset's hosts that follow from them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field

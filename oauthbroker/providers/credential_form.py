@@ -3,8 +3,6 @@
 One schema for both. docs/credentials.md has every word.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from oauthbroker.core.dataclasses import dataclass
 
 _AUTH_METHODS = ("client_secret_basic", "client_secret_post")
 _MOST_OFFERED = 30

@@ -3,8 +3,6 @@
 Every field has its standard as the default; only the written fields count.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Annotated, Any, Final, Literal, Self, get_args
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.providers import Preset
 
 # By a fact's path or field, in the order in which facts are printed: a label, a text with {} for the value, and words

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from oauthbroker.core.clock import LONG_AGO, has_passed, printed
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.secret import has_digest
 from oauthbroker.model.settings import Role
 from oauthbroker.records import codec

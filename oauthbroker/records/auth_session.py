@@ -10,11 +10,11 @@ Every transition returns the next record; the one-time secrets end with the sess
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
 from oauthbroker.core.clock import has_passed
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App, AppKind, Link

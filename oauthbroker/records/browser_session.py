@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
 from oauthbroker.core.clock import has_passed
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.secret import digest_of, has_digest
 from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, OPTIONAL

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.secret import Secret, digest_of, has_digest
 from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.records import codec

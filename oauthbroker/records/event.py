@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
 
 from oauthbroker.core.clock import LONG_AGO, from_iso, printed, to_iso
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.model.turn import ResumeTarget, Turn
 from oauthbroker.records import codec
 

@@ -7,11 +7,11 @@ event becomes a dead letter or stops being one, and when a segment hands over th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from operator import attrgetter
 
 from oauthbroker.core.clock import has_passed
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field
 from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, OPTIONAL, named
 

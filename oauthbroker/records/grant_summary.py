@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from oauthbroker.core.clock import LONG_AGO, from_iso, printed
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records.grant_view import GrantView
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.records.codec import OPTIONAL
 from oauthbroker.records.event import AgentEvent
 

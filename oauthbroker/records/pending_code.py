@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from oauthbroker.core.clock import has_passed
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OwnerConfirmation
 from oauthbroker.records.codec import OPTIONAL

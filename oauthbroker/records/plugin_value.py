@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.records import codec
 
 

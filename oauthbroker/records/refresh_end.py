@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.records.codec import OPTIONAL
 from oauthbroker.records.token import Token
 

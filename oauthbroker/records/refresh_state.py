@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from oauthbroker.core.clock import SET_BACK, has_passed
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field, replace
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import codec

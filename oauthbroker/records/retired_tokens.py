@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field, replace
 from oauthbroker.core.secret import Secret
 from oauthbroker.records.codec import OPTIONAL, named
 

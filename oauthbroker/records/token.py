@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from oauthbroker.core.clock import LONG_AGO, SET_BACK
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.secret import Secret
 from oauthbroker.records.codec import APART, OPTIONAL
 

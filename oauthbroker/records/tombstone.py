@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from oauthbroker.core.clock import LONG_AGO
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.records import codec
 from oauthbroker.records.codec import OPTIONAL
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.turn import ResumeTarget, Turn
 from oauthbroker.records import codec

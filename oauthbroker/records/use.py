@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, named
 

@@ -10,12 +10,12 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.refresh.concurrency_limit import ConcurrencyLimit
 from oauthbroker.refresh.suspects import ALL, SEVERAL, Suspects

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
 
 from oauthbroker.audit import GrantRevoked
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.model.scope_ceiling import granted_scopes

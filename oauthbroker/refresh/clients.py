@@ -6,11 +6,11 @@ grant of the same client tells.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
 from oauthbroker.core.bounded_cache import Bounded
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.records import Grant
 from oauthbroker.records.refresh_state import UNCLEAR_SECONDS
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey, grant_id

@@ -3,9 +3,9 @@ the same client get meanwhile. Pure functions; docs/refresh.md, "How a refusal i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.protocol.refresh_messages import Ambiguity, RefreshRefused
 from oauthbroker.records import RefreshState

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
 from oauthbroker.audit import RefreshFailed, TokenRefreshed, UnusualAnswer
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.single_flight import InFlightCall

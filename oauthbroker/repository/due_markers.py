@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from oauthbroker.core.bounded_cache import Bounded
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant, codec
 from oauthbroker.repository.versioned import (

@@ -12,9 +12,9 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.records import AgentEvent, codec
 from oauthbroker.records.event import microseconds

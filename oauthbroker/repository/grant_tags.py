@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from operator import attrgetter
 from typing import Any
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.records import Grant
 from oauthbroker.store.format.port import Store, Tag
 

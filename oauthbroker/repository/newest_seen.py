@@ -7,12 +7,12 @@ only copy of a rotated token, and the only trace of a revocation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import SET_BACK, SystemClock
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant, RefreshState, Token
 from oauthbroker.repository.versioned import Versioned

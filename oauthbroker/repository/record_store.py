@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import LONG_AGO
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Pass
 from oauthbroker.records.tombstone import Tombstone

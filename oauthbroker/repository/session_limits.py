@@ -6,10 +6,10 @@ The cap per subject is exact across processes, because it is read from the pair'
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from datetime import datetime
 
 from oauthbroker.core.clock import has_passed
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Limits
 

@@ -7,12 +7,12 @@ restored with the records.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from oauthbroker.core.clock import Clock, to_iso
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.records.plugin_value import PluginValue

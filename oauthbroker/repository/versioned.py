@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant, codec

@@ -4,9 +4,9 @@ that time."""
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
 
 from oauthbroker.audit import GrantRevoked
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from oauthbroker.audit import GrantEnded, GrantRevoked
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import SET_BACK, CertainTime, Clock
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
 from oauthbroker.model.apps import App

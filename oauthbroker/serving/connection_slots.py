@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable
-from dataclasses import KW_ONLY, dataclass, field
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any, Generic, Literal, TypeVar
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field
 from oauthbroker.core.errors import Code, Locale
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, status_class

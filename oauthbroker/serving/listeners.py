@@ -10,9 +10,9 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass
 from oauthbroker.core.peers import uid_at
 from oauthbroker.core.refused import Refused, RefusedForNow
 from oauthbroker.model.settings import ApiSocket, Settings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -13,6 +12,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from oauthbroker.core.dataclasses import dataclass, field
 
 Fault = Literal["", "expired", "notYetValid", "wrongHost", "otherAddress", "selfSigned"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urljoin, urlsplit
 
 import httpx2
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.testing.canary import Canaries, off_the_record
 from oauthbroker.testing.cookies import Cookie, CookieJar, same_site
 from oauthbroker.testing.html import Document, Form, parse

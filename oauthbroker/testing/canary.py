@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Self
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.secret import Secret
 from oauthbroker.testing.encodings import encodings_of
 from oauthbroker.testing.text_dump import text_of

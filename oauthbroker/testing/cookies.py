@@ -5,9 +5,10 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from urllib.parse import SplitResult
+
+from oauthbroker.core.dataclasses import dataclass, field
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 

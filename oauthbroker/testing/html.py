@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from html.parser import HTMLParser
+
+from oauthbroker.core.dataclasses import dataclass, field
 
 _REFRESH = re.compile(
     r"""^\s*\d*(?:\.\d*)?\s*[;,]?\s*(?:url\s*=\s*)?(['"]?)(?P<url>.+?)\1\s*$""", re.IGNORECASE | re.DOTALL

@@ -6,9 +6,9 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.secret import Secret
 from oauthbroker.testing.authority import Certificate
 from oauthbroker.testing.provider import http

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from oauthbroker.authorization.second_grant import asking_both
 from oauthbroker.authorization.session_opening import Opening, Wish
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.model.apps import App
 from oauthbroker.model.connect_links import connect_link, private_page
 from oauthbroker.model.settings import Settings

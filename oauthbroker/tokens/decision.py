@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import App
 from oauthbroker.model.scope_ceiling import ScopeNeed, union_in_app_order

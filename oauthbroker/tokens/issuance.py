@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from oauthbroker.audit import TokenInjected, TokenIssued
 from oauthbroker.audit.port import RepeatedWrite
 from oauthbroker.core.clock import LONG_AGO
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App
 from oauthbroker.model.token_results import Ready

@@ -3,10 +3,10 @@ token is a caller of its own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from weakref import ref
 
 from oauthbroker.core.bounded_cache import Bounded
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.tokens.issuance import Issuance, Words
 
 MOST_REMEMBERED = 16  # issuances of one caller

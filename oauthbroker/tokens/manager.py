@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -13,6 +12,7 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.late_facts import LateFacts
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code, place_of
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.settings import Settings

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.accounts import check_apps_of_accounts

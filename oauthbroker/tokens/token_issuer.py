@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from oauthbroker.audit import TokenInjected, TokenIssued
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.model.token_results import Ready
 from oauthbroker.observability.metrics import Metric, Metrics, Timing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 from oauthbroker.audit.chain import AuditKeys
@@ -13,6 +12,7 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.client_registrations import ClientRegistrations
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import CertainTime, Clock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.lifecycle import Life, Notifier
 from oauthbroker.model.apps import App
 from oauthbroker.model.bundle import Bundle

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +16,7 @@ from oauthbroker.broker import Broker
 from oauthbroker.config.key_file import with_keys
 from oauthbroker.config.reload import Source
 from oauthbroker.core.clock import Clock, SystemClock
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, ConfigCauseError
 from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.events.forwarding.jetstream import INSTALL

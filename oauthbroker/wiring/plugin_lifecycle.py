@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from oauthbroker.audit.plugin_entry import PluginAuditEntry, PluginAuditTypes
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Pass
 from oauthbroker.core.refused import described

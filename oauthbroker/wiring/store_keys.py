@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from oauthbroker.admin.gauges import KeyFigures
@@ -13,6 +12,7 @@ from oauthbroker.audit import KeysChanged
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.config.key_file import with_keys
 from oauthbroker.core.clock import Clock, SystemClock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.progress import Progress, unseen
 from oauthbroker.model.settings import Settings

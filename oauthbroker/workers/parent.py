@@ -13,13 +13,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import oauthbroker
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.refused import CRASHED, REFUSED, TEMPORARY, Refused, RefusedForNow
 from oauthbroker.observability.library_log import calm_libraries
 from oauthbroker.observability.logging import Log

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from oauthbroker.core.dataclasses import asdict, dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from oauthbroker import AuthorizationRequired, Broker, Failed, Ready, Turn, TurnAuth
 from oauthbroker.cli.demo.bundle import APP, SCOPE, TOOL
+from oauthbroker.core.dataclasses import dataclass
 
 AGENT = "planner"
 TOOL_SECONDS = 10

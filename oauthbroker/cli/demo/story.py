@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from oauthbroker import AuthorizationRequired, Broker, Failed, Turn
 from oauthbroker.cli.demo.agent import AGENT, Fetched, call_tool, first_turn
 from oauthbroker.cli.demo.bundle import APP
 from oauthbroker.cli.demo.printing import Telling
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import Code
 from oauthbroker.events.port import EventLease
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from oauthbroker.audit.chain import AuditKeys
@@ -26,6 +25,7 @@ from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load, 
 from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.values.value_sources import is_unread_secret
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.diagnostics import findings

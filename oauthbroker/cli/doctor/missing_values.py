@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -15,6 +14,7 @@ from oauthbroker.cli.output.commands_here import runnable
 from oauthbroker.config import Loaded
 from oauthbroker.config.values.value_sources import SecretKey, Source
 from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.observability.logging import json_log
 

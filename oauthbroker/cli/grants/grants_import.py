@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -23,6 +22,7 @@ from oauthbroker.cli.stored_records import unknown
 from oauthbroker.config import Loaded
 from oauthbroker.config.bundle.server_environment import load_here
 from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused

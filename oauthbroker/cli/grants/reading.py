@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.stored_records import Listing, bare_id, by_id, check_app, id_start, vault_of, within
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.progress import Count
 from oauthbroker.core.refused import Refused
 from oauthbroker.records.grant_head import GrantHead

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 import typer
 
 from oauthbroker.cli.secrets import MOST_BYTES, decoded
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.spelling import nearest

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from rich.cells import cell_len
 from rich.text import Text
+
+from oauthbroker.core.dataclasses import dataclass
 
 GAP: Final = 2
 STYLES: Final = {

@@ -106,7 +106,7 @@ def _broker(resources: Iterable[Written[Any]], bundle: Path, problems: Problems)
     for broker in _of(resources, "Broker"):
         return broker
     document = YamlDocument(file=str(bundle), folder=bundle.parent, data={}, values={(): (0, 0)}, keys={})
-    return Written(kind="Broker", name="", spec=BrokerSpec(), document=document, problems=problems)
+    return Written(kind="Broker", name="", spec=BrokerSpec.empty(), document=document, problems=problems)
 
 
 def _settings(broker: Written[BrokerSpec], bundle: Path) -> Settings:

@@ -81,7 +81,7 @@ def _check_callbacks(apps: list[Merged]) -> None:
 
 def draft_of(app: Merged, ca: str, plain_hint: str) -> AppDraft | None:
     """Return an app with the places of its client's values. None for one without a client id that needs one."""
-    client, client_id = app.spec.client or ClientSpec(), None
+    client, client_id = app.spec.client or ClientSpec.empty(), None
     if client.client_id:
         client_id = source_of(app.written, ("client", "clientId"), client.client_id)
     signs = app.auth_method == "private_key_jwt"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from oauthbroker.config.checks.forwarder import ForwarderDraft
@@ -12,6 +11,7 @@ from oauthbroker.config.plugins.plugin_resources import PluginDraft
 from oauthbroker.config.problems.problems import ConfigProblem, SourcePlace
 from oauthbroker.config.reading.ignored import IgnoredResource
 from oauthbroker.config.values.value_sources import SecretKey, Source
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field
 from oauthbroker.model.apps import App
 from oauthbroker.model.broker_login import Operators, Prompt
 from oauthbroker.model.bundle import ToolAuth

@@ -36,7 +36,7 @@ PLAIN_HTTP: Final = "for development on one machine write weaken: [plainHttpProv
 
 def api_of(app: Merged) -> ApiAccess:
     """Return the API of an app, with its own hosts or else its preset's. Hosts with problems are left out."""
-    said = app.spec.api or ProviderApiSpec()
+    said = app.spec.api or ProviderApiSpec.empty()
     hosts = [*(_named_host(app, each) for each in app.place.api_hosts), *host_of_server(app)]
     path = app.place.api_base_path  # of the preset's hosts
     if said.hosts is not None:

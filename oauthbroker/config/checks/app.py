@@ -69,7 +69,7 @@ def check_provider(app: Merged) -> None:
 
 def check_client(app: Merged) -> None:
     """Check that a secret is given where one is needed, and only there. Its value is read later, by `value_sources`."""
-    client = app.spec.client or ClientSpec()
+    client = app.spec.client or ClientSpec.empty()
     if not app.spec.provider and not client.model_fields_set:  # with `mcp` it needs none
         return
     signs = client.client_id is None and client.auth_method == "private_key_jwt"

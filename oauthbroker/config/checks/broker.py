@@ -28,7 +28,8 @@ def settings_of(broker: Written[BrokerSpec], bundle: Path) -> Settings:
     """Return the Broker resource's settings, with defaults. Paths are absolute; `key_file` stays empty if none is
     named."""
     spec, folder = broker.spec, broker.document.folder
-    store, listen, audit = spec.store or StoreSpec(), spec.listen or ListenSpec(), spec.audit or AuditSpec()
+    store, listen = spec.store or StoreSpec.empty(), spec.listen or ListenSpec.empty()
+    audit = spec.audit or AuditSpec.empty()
     host, port = listen.host or _DEFAULT.listen_host, listen.port or _DEFAULT.listen_port
     limits = {name: value for name, value in (*(spec.limits or ()), *(spec.advanced or ())) if value is not None}
     beside_bundle = absolute(Path(absolute(Path.cwd(), str(bundle))).parent, "store")
@@ -60,7 +61,7 @@ def settings_of(broker: Written[BrokerSpec], bundle: Path) -> Settings:
         audit_max_bytes=audit.max_bytes or _DEFAULT.audit_max_bytes,
         admin_loopback=bool(spec.admin and spec.admin.loopback),  # tools run on the same machine: never by itself
         plugins=tuple(spec.plugins or ()),
-        **_listeners(spec.api or ApiSpec(), folder),
+        **_listeners(spec.api or ApiSpec.empty(), folder),
     )
 
 
@@ -146,7 +147,7 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
 def _check_store_urls(broker: Written[BrokerSpec]) -> None:
     """Check that the database's URLs come from the environment: each may hold a password, and opens the store in which
     other secrets lie."""
-    store = broker.spec.store or StoreSpec()
+    store = broker.spec.store or StoreSpec.empty()
     for name, url in (("url", store.url), ("directUrl", store.direct_url)):
         hint = f"write {name}: {{valueFrom: {{env: NAME}}}}"
         source = source_of(broker, ("store", name), url, plain_hint=hint) if url is not None else None
@@ -157,7 +158,7 @@ def _check_store_urls(broker: Written[BrokerSpec]) -> None:
 
 def _check_listeners(broker: Written[BrokerSpec], settings: Settings) -> None:
     """Check the listeners, their callers and their names."""
-    api = broker.spec.api or ApiSpec()
+    api = broker.spec.api or ApiSpec.empty()
     listen, socket = api.listen, api.socket
     if listen is not None and listen.host is not None and not url_checks.is_host(listen.host):
         hint = "write 127.0.0.1, or the address to listen on"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Final
 
@@ -12,6 +11,7 @@ from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_endpoints import place_of, values_of
 from oauthbroker.config.values.preset_merge import Identity, Merged
 from oauthbroker.config.written.resource_specs import CredentialAppSpec, OAuthAppSpec, OwnerSpec
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.program_variables import is_of_system
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.apps import ANYONE, Redirect
@@ -28,7 +28,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PLANTED: Final = "otherwise a stranger who opens the link could plant a key, and read what the agent writes with it"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialForms:
     """What the app says of its credential, or else its preset."""
 
@@ -76,7 +76,7 @@ def as_oauth_app(written: Written[CredentialAppSpec]) -> Merged:
         Identity("userInfo", verify.account, name=verify.name) if verify is not None and verify.account else Identity()
     )
     return Merged(
-        written=dataclasses.replace(written, spec=like),  # type: ignore[arg-type]
+        written=replace(written, spec=like),  # type: ignore[arg-type]
         preset=provider,
         mode=spec.subject_mode or "user",
         auth_method="none",

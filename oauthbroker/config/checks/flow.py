@@ -22,7 +22,7 @@ def check_flow(app: Merged) -> None:
 
 def _check_quirks_of_callbacks(app: Merged) -> None:
     """Check that no written quirk is about a callback, or the exchange of its code, in a flow without one."""
-    quirks = app.spec.quirks or QuirksSpec()
+    quirks = app.spec.quirks or QuirksSpec.empty()
     written = {
         ("codeParam",): "code_param" in quirks.model_fields_set,
         ("issuerPromised",): "issuer_promised" in quirks.model_fields_set,

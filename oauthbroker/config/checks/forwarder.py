@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.value_sources import SecretKey, Source, source_of
 from oauthbroker.config.written.client_spec import ValueSource
 from oauthbroker.config.written.forwarder_spec import ForwarderSpec, NatsSpec, WebhookSpec
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.forwarders import Forwarder, Nats, Webhook, webhook_key
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
@@ -91,7 +91,7 @@ def _draft(written: WrittenForwarder, settings: Settings, ca: str, plain_hint: s
     if spec.webhook is not None:
         to, sources = _webhook(written, spec.webhook, reach, settings.outgoing_proxy)
     else:
-        to, sources = _nats(written, spec.nats or NatsSpec(), reach)
+        to, sources = _nats(written, spec.nats or NatsSpec.empty(), reach)
     secrets = [source_of(written, path, source, plain_hint=plain_hint) for path, source in sources]
     forwarder = Forwarder(name=written.name, agents=tuple(spec.agents or ()), to=to, networks=networks, ca=ca)
     return ForwarderDraft(forwarder=forwarder, secrets=tuple(each for each in secrets if each is not None))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from oauthbroker.config.problems.problems import Keys
@@ -22,6 +21,7 @@ from oauthbroker.config.written.resource_specs import (
     ToolAuthSpec,
     ToolSpec,
 )
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.token_request import APP_KINDS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.fields import Strict, Tolerant
 from oauthbroker.config.written.kinds import OURS, Kinds, Reader, kinds_by
 from oauthbroker.config.written.resource_specs import PARTS
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.plugins.declaration import ResourceKind
 from oauthbroker.plugins.discovery import declared, installed, kinds_of

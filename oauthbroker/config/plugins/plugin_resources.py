@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from oauthbroker.config.values.references import referred
 from oauthbroker.config.values.value_sources import Source, source_of
 from oauthbroker.config.written.client_spec import ValueSource
 from oauthbroker.config.written.fields import ObjectRef
+from oauthbroker.core.dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

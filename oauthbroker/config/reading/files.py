@@ -6,13 +6,13 @@ import os
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from oauthbroker.config.problems.problems import Problems, SourcePlace
 from oauthbroker.config.reading import yaml_reader
 from oauthbroker.config.written.kinds import OURS, Kinds
+from oauthbroker.core.dataclasses import dataclass
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_FILES: Final = 1000

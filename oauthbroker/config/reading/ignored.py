@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from oauthbroker.config.problems.problems import ConfigProblem, SourcePlace, dotted
@@ -12,6 +11,7 @@ from oauthbroker.config.reading.foreign_resources import app_refs
 from oauthbroker.config.reading.yaml_reader import YamlDocument
 from oauthbroker.config.written.fields import API_VERSIONS
 from oauthbroker.config.written.kinds import Kinds
+from oauthbroker.core.dataclasses import dataclass
 
 _WORD: Final = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._/-]{0,127}")
 _READ_AT: Final = ("spec", "auth", "oauthAppRef")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from oauthbroker.config.problems.problems import Keys, Problems, SourcePlace, dotted
@@ -14,6 +13,7 @@ from oauthbroker.config.reading.yaml_scalars import UNREADABLE
 from oauthbroker.config.written.fields import Strict, Tolerant
 from oauthbroker.config.written.kinds import OURS, Kinds, Reader, known_names
 from oauthbroker.config.written.resource_specs import Header
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import Code
 from oauthbroker.core.spelling import is_slip_of_field, nearest
 

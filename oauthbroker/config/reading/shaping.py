@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import re
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -16,6 +15,7 @@ from oauthbroker.config.reading.yaml_scalars import AMBIGUOUS, AMBIGUOUS_WORDS, 
 from oauthbroker.config.written.fields import Strict
 from oauthbroker.config.written.kinds import Kinds, Reader, known_names
 from oauthbroker.config.written.resource_specs import OAuthAppSpec
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.spelling import nearest
 
 S = TypeVar("S", bound=Strict)

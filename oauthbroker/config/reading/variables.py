@@ -9,7 +9,6 @@ import copy
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -23,6 +22,7 @@ from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.client_spec import ValueSource
 from oauthbroker.config.written.fields import API_VERSIONS
 from oauthbroker.config.written.resource_specs import models_in
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.spelling import nearest
 
 PREFIX: Final = "OAUTHBROKER_"

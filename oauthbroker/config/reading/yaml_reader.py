@@ -6,7 +6,6 @@ value that two versions of YAML read differently (`0123`, `yes`, `1:20`, `2026-0
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from oauthbroker.config.problems.problems import MAX_PROBLEMS, ConfigProblem, Ke
 from oauthbroker.config.reading.foreign_resources import is_foreign
 from oauthbroker.config.reading.yaml_scalars import UNREADABLE, not_meant, scalar
 from oauthbroker.config.written.kinds import OURS, Kinds
+from oauthbroker.core.dataclasses import dataclass, field
 
 MAX_DEPTH: Final = 32
 MAX_PARSED_DEPTH: Final = 128  # of any program's resource: a parser's work grows with the square of the depth

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.config.written.resource_specs import OAuthAppSpec
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.model.apps import Endpoints
 from oauthbroker.model.connect_params import filled, params_in
 from oauthbroker.model.provider_api import AccountHost

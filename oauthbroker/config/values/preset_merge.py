@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_endpoints import ProviderPlace, place_of, values_of
 from oauthbroker.config.written.resource_specs import IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.apps import (
     AssertionAudience,
@@ -25,7 +25,6 @@ from oauthbroker.model.connection_facts import ConnectionFacts
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.providers import Preset, PresetIdentity, presets
-from oauthbroker.providers.quirks import Quirks
 
 MCP: Final = "mcp"  # the provider of apps whose issuer and client are learnt from an MCP server
 
@@ -97,7 +96,7 @@ def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
     spec = written.spec
     preset = preset_of(spec)
     place = place_of(spec, preset)
-    redirect, owner = spec.redirect or RedirectSpec(), spec.owner or OwnerSpec()
+    redirect, owner = spec.redirect or RedirectSpec.empty(), spec.owner or OwnerSpec.empty()
     merged = Merged(
         written=written,
         preset=preset,
@@ -232,7 +231,7 @@ def _aliases(app: Merged) -> dict[str, str]:
     }
     values = values_of(app.spec, app.preset)
     known = (filled(prefix, values) for prefix in (app.preset.scope_prefixes if app.preset else ()))
-    prefixes = (*known, *(app.spec.quirks or Quirks()).scope_prefixes)
+    prefixes = (*known, *(app.spec.quirks.scope_prefixes if app.spec.quirks else ()))
     for prefix in prefixes:
         for scope in app.scopes:
             other = scope.removeprefix(prefix) if scope.startswith(prefix) else prefix + scope

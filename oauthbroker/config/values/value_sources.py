@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from oauthbroker.config.problems.problems import ConfigProblem, Keys, Problems, SourcePlace
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.written.client_spec import SecretRef, ValueFrom, ValueSource
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.outside_values import OutsideValue
 

@@ -6,12 +6,12 @@ An argument is a field of `spec` in snake case. Its value is what stands in the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 
 from pydantic.alias_generators import to_camel
 
 from oauthbroker.config.written.fields import API_VERSIONS
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.model.apps import Flow, Pushing
 from oauthbroker.model.turn import SubjectMode
 

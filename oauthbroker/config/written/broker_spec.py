@@ -1,7 +1,5 @@
 """The written form of `kind: Broker`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """The written form of a client: where its values come from, how it proves itself, and where its provider answers."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field

@@ -1,7 +1,5 @@
 """The written form of `kind: Forwarder`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -11,6 +10,7 @@ from pydantic import BaseModel
 from oauthbroker.config.problems.problems import Keys
 from oauthbroker.config.written.fields import Strict
 from oauthbroker.config.written.resource_specs import SPECS, Header, models_in
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.plugins.declaration import ChecksKind
 
 _OPTION_GROUPS: Final = frozenset({"authorize", "token", "refresh"})

@@ -4,8 +4,6 @@ Nothing is required here and nothing is coerced: an absent field is None, `0123`
 refused. So one pass finds every wrong shape, and the checks go on with the rest.
 """
 
-from __future__ import annotations
-
 import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from oauthbroker.core.dataclasses import dataclass
 
 Outcome = Literal["taken", "refused", "away"]
 

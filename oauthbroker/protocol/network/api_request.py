@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Sequence
-from dataclasses import dataclass
+
+from oauthbroker.core.dataclasses import dataclass
 
 Headers = Sequence[tuple[bytes, bytes]]
 _BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.observability.library_log import OURS
 from oauthbroker.protocol.network.api_request import ApiRequest

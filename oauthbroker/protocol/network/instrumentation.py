@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.observability.metrics import NO_ANSWER, Metric, Metrics, Timing, status_class
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse

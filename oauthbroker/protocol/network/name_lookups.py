@@ -12,8 +12,9 @@ import ipaddress
 import socket
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
+
+from oauthbroker.core.dataclasses import dataclass
 
 MOST = 64  # lookups that run at once, abandoned ones included
 MOST_FOR_ONE = 4  # of one app

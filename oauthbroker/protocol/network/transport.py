@@ -7,11 +7,11 @@ import ipaddress
 import logging
 import re
 from collections import defaultdict
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.version import VERSION
 from oauthbroker.model.apps import App

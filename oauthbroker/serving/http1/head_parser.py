@@ -8,10 +8,10 @@ double spaces, a repeated host or credentials, chunks in HTTP/1.0 (RFC 9112 sect
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.web.gate.error_responses import problem
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from operator import attrgetter
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.store.format.seal import HEADER
 from oauthbroker.store.posix.system_calls import Fs
 

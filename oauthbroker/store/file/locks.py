@@ -13,10 +13,10 @@ import os
 import threading
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import note_held
 from oauthbroker.store.posix.checked_files import check_file

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.store.posix.folders import DATA, TAGS
 from oauthbroker.store.posix.system_calls import Fs

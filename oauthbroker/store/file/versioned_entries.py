@@ -6,9 +6,9 @@ Plain blocking functions; `file_store` chooses the thread and holds the lock.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import partial
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.cache_stamp import FolderSyncs, Stamp, identity
 from oauthbroker.store.file.group_commit import GroupCommit

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import KW_ONLY, dataclass
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
 

@@ -6,12 +6,12 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, NoReturn, TypeVar
 
 from oauthbroker.core.clock import from_iso
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.format.seal import length_prefixed
 from oauthbroker.store.keys.key_encryption_keys import KeyProvider

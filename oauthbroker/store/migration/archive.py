@@ -11,10 +11,10 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from oauthbroker.core.clock import Clock, to_iso
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.core.refused import Refused

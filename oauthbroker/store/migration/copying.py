@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
 
 from oauthbroker.core.clock import Clock, to_iso
+from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.store.format.seal import length_prefixed

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.migration.copying import CopiedKind, body_of, bytes_of, place_of

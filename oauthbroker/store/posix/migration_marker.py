@@ -4,10 +4,10 @@ open. Format: docs/store-format.md."""
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final
 
+from oauthbroker.core.dataclasses import asdict, dataclass
 from oauthbroker.core.errors import BrokerError, Code
 
 FORMAT: Final = "oab-move-1"

@@ -6,9 +6,9 @@ import asyncio
 import threading
 import zlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from functools import cache
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.testing.provider.http import Answer, Reply, Wire
 
 Work = Callable[[], Answer]

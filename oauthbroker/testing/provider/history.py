@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
+
+from oauthbroker.core.dataclasses import dataclass, field
 
 Ending = Literal["", "reuse", "codeReuse", "revocation", "person"]
 

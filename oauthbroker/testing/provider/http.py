@@ -6,12 +6,13 @@ import contextlib
 import json
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, Protocol
 from urllib.parse import parse_qsl, urlencode
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

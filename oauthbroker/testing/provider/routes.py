@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.secret import Secret
 from oauthbroker.testing.provider import (
     authorize,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.testing.provider.endpoint_script import FOREVER, EndpointScript, Turns
 from oauthbroker.testing.provider.faults import Step
 from oauthbroker.testing.provider.http import Answer

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.testing.canary import Canaries
 from oauthbroker.testing.provider.history import DeviceStory, Poll, Refusal, Revocation, TokenResponse
 from oauthbroker.testing.provider.keys import SigningKeys

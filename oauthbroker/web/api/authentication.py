@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from starlette.requests import Request
@@ -14,6 +13,7 @@ from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.access.local_caller import LOCAL_CALLER, LocalCaller
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.access.turns import Turns
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Role, Settings, Who
 from oauthbroker.model.turn_token import PREFIX as TURN_PREFIX

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from starlette.responses import Response
 
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass
 from oauthbroker.core.errors import Code
 from oauthbroker.model.settings import Who
 from oauthbroker.plugins.running_plugin import Authenticates

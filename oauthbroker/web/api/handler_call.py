@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from starlette.requests import Request
@@ -12,6 +11,7 @@ from starlette.responses import Response
 
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.audit import CallMade, CallRefused
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.services import Services
 from oauthbroker.web.api.authentication import Caller, id_of

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.web.gate.request_limits import LOCAL
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from pydantic import BaseModel
@@ -14,6 +13,7 @@ from starlette.responses import Response
 
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.capability import OAuthCapability
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Who
 from oauthbroker.model.turn import Turn

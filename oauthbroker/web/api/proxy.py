@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
@@ -19,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.injection.headers import STATUS, Headers
 from oauthbroker.injection.http_clients import network_failure

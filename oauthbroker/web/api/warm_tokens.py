@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.access.turns import AdmittedTurn, Turns, token_digest
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.tokens.issuance import Issuance, Words
 from oauthbroker.tokens.token_issuer import TokenIssuer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -13,6 +12,7 @@ from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.lines import AuditLine
 from oauthbroker.audit.plugin_entry import PluginAuditEntry
 from oauthbroker.core.clock import from_iso
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.events.dead_letters import DeadLetter
 from oauthbroker.events.port import QueueDepth

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
+
+from oauthbroker.core.dataclasses import dataclass
 
 _CODE = re.compile(r"`([^`]*)`")
 

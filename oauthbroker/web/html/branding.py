@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from contextvars import ContextVar
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -16,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.model.settings import Branding, Logo, Settings
 from oauthbroker.web.html.form_routes import route
 from oauthbroker.web.middleware.security_headers import security_headers

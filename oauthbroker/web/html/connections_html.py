@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from markupsafe import Markup
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import Locale
 from oauthbroker.grants.connections import GrantConnection, Service
 from oauthbroker.web.html.readable_times import time_element

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -16,6 +15,7 @@ from markupsafe import Markup
 from oauthbroker.authorization.credential_entry import FieldsRefused
 from oauthbroker.authorization.page_results import Invitation, Step
 from oauthbroker.core.clock import printed
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.provider_api import ApiHost

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +10,7 @@ from typing import Any, Literal
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import Locale
 from oauthbroker.web.html.branding import BRAND
 from oauthbroker.web.html.shown_names import HOST_LIMIT, counted, isolated, phrase

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import Locale
 from oauthbroker.web.words import SECTIONS
 

@@ -6,10 +6,10 @@ Servers log the request line, and ours would carry tickets and codes; so theirs 
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
 from typing import Any
 
 from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, status_class

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 
 MOST_BUCKETS = 10_000

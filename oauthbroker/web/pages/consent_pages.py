@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import partial
 
@@ -14,6 +13,7 @@ from starlette.routing import BaseRoute
 
 from oauthbroker.authorization.page_results import AuthorizationEnd
 from oauthbroker.authorization.pages_service import PagesService, locator_of_callback, locator_of_link
+from oauthbroker.core.dataclasses import KW_ONLY, dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App

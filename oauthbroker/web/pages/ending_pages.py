@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -13,6 +12,7 @@ from starlette.routing import BaseRoute
 
 from oauthbroker.authorization.page_results import AuthorizationEnd
 from oauthbroker.authorization.pages_service import PagesService
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.web.gate.browsers import Browsers

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +15,7 @@ from starlette.routing import BaseRoute
 from oauthbroker.admin.gauges import Gauges
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import digest_of
 from oauthbroker.observability.metrics import FROM_THE_START, SECONDS, Gauge, Labels, Metric, Metrics, Name, Timing

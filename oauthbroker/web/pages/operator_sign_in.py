@@ -11,7 +11,6 @@ import hmac
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -19,6 +18,7 @@ from starlette.requests import Request
 
 from oauthbroker.admin.operator_login import attempt_from
 from oauthbroker.core.clock import random_text
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records import Attempt
 from oauthbroker.web.gate import csrf

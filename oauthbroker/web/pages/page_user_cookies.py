@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from oauthbroker.access.browser_sessions import BROWSER_SESSION_SECONDS, BrowserSessions, NewBrowserSession
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.model.settings import Settings
 from oauthbroker.records.browser_session import BrowserSession, Pages
 from oauthbroker.web.gate import csrf

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from starlette.requests import Request
 from starlette.responses import Response
 
 from oauthbroker.authorization.retry import Offer, RetryService
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Locale
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.web.gate import error_responses

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.store.format.entry_names import labelled_mac
+from oauthbroker.store.format.entry_names import label_macs
 from oauthbroker.store.format.seal import SealPlace, unseal
 from oauthbroker.store.keys.key_encryption_keys import EnvKek
 from oauthbroker.store.keys.keyring import Keyring, SeedState
@@ -115,7 +114,7 @@ async def test_a_frozen_audit_log_is_genuine_for_both_readers(tmp_path):
     name_key, anchor = second.decode(AUDIT["nameKey"]), second.decode(AUDIT["anchor"])
     (tmp_path / "audit.anchor").touch(mode=0o600)
     (tmp_path / "audit.anchor").write_bytes(anchor)
-    found = await FileTrail(tmp_path, AuditKeys(partial(labelled_mac, name_key))).verify()
+    found = await FileTrail(tmp_path, AuditKeys(label_macs(name_key))).verify()
     heads = second.audit_heads(name_key, AUDIT["files"])
     assert found.sound, found
     assert heads == {str(slot): (one.head.seq, one.head.mac.decode()) for slot, one in found.slots.items()}
