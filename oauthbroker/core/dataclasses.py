@@ -36,7 +36,9 @@ if not TYPE_CHECKING:  # type checkers read Python's own
 
         def make(cls: Class) -> Class:
             own = vars(cls)
-            made = dataclasses.dataclass(init=False, repr=False, eq=False, **forms)(cls)
+            of_frozen = frozen and any(_is_frozen(base) for base in cls.__mro__[1:])  # then Python wants it said
+            made = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=of_frozen, **forms)(cls)
+            made.__dataclass_params__.frozen = frozen
             members = fields(made)
             methods = {"__init__": Init(made, frozen)}
             methods |= _repr(members) if repr else {}
@@ -48,6 +50,10 @@ if not TYPE_CHECKING:  # type checkers read Python's own
             return made
 
         return make if cls is None else make(cls)
+
+
+def _is_frozen(cls: Class) -> bool:
+    return "__dataclass_params__" in vars(cls) and bool(cls.__dataclass_params__.frozen)
 
 
 class Init:

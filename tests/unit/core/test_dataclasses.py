@@ -135,6 +135,21 @@ def test_a_subclass_of_a_frozen_class_has_members_of_its_own(make: Make) -> None
             change()
 
 
+@pytest.mark.parametrize("outer", [dataclasses.dataclass, dataclass])
+@pytest.mark.parametrize("inner", [dataclasses.dataclass, dataclass])
+def test_a_class_may_be_of_one_that_the_other_has_made(inner: Make, outer: Make) -> None:
+    @outer(frozen=True)
+    class Outer(plain(inner, frozen=True)):  # type: ignore[misc]
+        own: int = 4
+
+    one: Any = Outer(1, word="w")
+    assert (1, 4, Outer(1, word="w")) == (one.place, one.own, one)
+    with pytest.raises(dataclasses.FrozenInstanceError, match="field 'own'"):
+        one.own = 5
+    with pytest.raises(TypeError, match="cannot inherit"):
+        outer(type("Open", (plain(inner, frozen=True),), {}))
+
+
 def test_an_init_is_compiled_once_at_its_first_use() -> None:
     made = empty(dataclass)
     assert isinstance(vars(made)["__init__"], Init)
