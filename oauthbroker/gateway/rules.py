@@ -70,8 +70,6 @@ def holds(rule: ConditionSpec, action: Mapping[str, Any], inputs: Inputs) -> boo
 
 
 class ActionRules:
-    """The rules of one action."""
-
     def __init__(self, spec: ActionSpec, domain: ActionSchemaSpec) -> None:
         self._spec, self._rules = spec, (*domain.rules, *spec.rules)
         typed = {name: FieldSpec(type=wanted) for name, wanted in spec.field_types.items()}

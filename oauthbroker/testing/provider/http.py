@@ -16,8 +16,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One complete request."""
-
     method: str
     path: str
     query: str
@@ -42,7 +40,6 @@ class Request:
 
     @property
     def cookies(self) -> dict[str, str]:
-        """Return the cookies, by name."""
         pairs = (part.strip().partition("=") for part in self.header("cookie").split(";") if "=" in part)
         return {name: value for name, _, value in pairs}
 
@@ -101,7 +98,6 @@ class Answer:
     target: str = ""
 
     def with_document(self, document: Mapping[str, Any]) -> Answer:
-        """Return the same answer with another document."""
         if self.encoding == "query":
             location = ("location", with_query(self.target, document))
             others = (pair for pair in self.headers if pair[0] != "location")
@@ -109,7 +105,6 @@ class Answer:
         return replace(self, document=dict(document), body=_encoded(document, form=self.encoding == "form"))
 
     def with_headers(self, *headers: tuple[str, str]) -> Answer:
-        """Return the same answer with more headers."""
         return replace(self, headers=(*self.headers, *headers))
 
     def head(self) -> bytes:

@@ -192,7 +192,6 @@ class IdentityProvider(ProviderSetup, SimulatedUser):
 
     @property
     def user_codes(self) -> list[str]:
-        """Return every issued user code, in order."""
         return list(self._state.devices)
 
     def resources_of(self, access_token: str | Secret) -> tuple[str, ...]:

@@ -94,7 +94,6 @@ class Scripts:
         self.resource = EndpointScript()
 
     def reset(self) -> None:
-        """Remove all misbehaviour."""
         for script in vars(self).values():
             if isinstance(script, EndpointScript):
                 script.reset()
@@ -118,7 +117,6 @@ class Script(Scripts):
         self._clients: dict[str, Scripts] = {}
 
     def client(self, client_id: str) -> Scripts:
-        """Return the scripts for one client's requests."""
         return self._clients.setdefault(client_id, Scripts())
 
     def reset(self) -> None:
@@ -143,7 +141,6 @@ class Chain:
         return next((step for script in self._scripts if (step := script.next_step())), None)
 
     def next_id_token(self) -> IdTokenChange | None:
-        """Return the forgery of the next ID token."""
         tokens = (script for script in self._scripts if isinstance(script, TokenScript))
         return next((change for script in tokens if (change := script.next_id_token())), None)
 

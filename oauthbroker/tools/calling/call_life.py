@@ -25,8 +25,6 @@ _left: Final[set[asyncio.Task[Any]]] = set()  # tasks that go on; the event loop
 
 
 class CallLife:
-    """The life of one call of a tool."""
-
     def __init__(self, tool: str) -> None:
         self.tool = tool
         self.is_over = False

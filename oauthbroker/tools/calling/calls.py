@@ -232,7 +232,6 @@ async def _value(tool: RegisteredTool, context: ToolContext, args: dict[str, Jso
 
 
 def _checked(call: ToolCall, tool: RegisteredTool) -> dict[str, Json]:
-    """Return a copy of the arguments."""
     try:
         args = plain_object(call.args)
         problems = tool.problems_of(args)

@@ -266,7 +266,6 @@ class Orchestrator:
 
 
 async def _ended(tasks: Any) -> None:
-    """Cancel tasks and wait for their end."""
     waiting = list(tasks)
     for task in waiting:
         task.cancel()

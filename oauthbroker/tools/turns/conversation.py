@@ -36,7 +36,6 @@ class Conversation:
 
     @property
     def is_new(self) -> bool:
-        """Whether this turn has recorded nothing yet."""
         return not self._own
 
     @property

@@ -59,8 +59,6 @@ class ConfigurationChanged(BaseException):
 
 
 class TurnHost(Protocol):
-    """What a turn asks of its surroundings."""
-
     @property
     def logger(self) -> logging.Logger: ...
 
