@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oauthbroker.testing.provider.endpoint_script import FOREVER, EndpointScript, Turns
+from oauthbroker.testing.provider.endpoint_script import FOREVER, EndpointScript, Times, Turns
 from oauthbroker.testing.provider.faults import Step
 from oauthbroker.testing.provider.http import Answer
 
@@ -51,7 +51,7 @@ class TokenScript(EndpointScript):
         header: Mapping[str, Any] | None = None,
         claims: Mapping[str, Any] | Callable[[Claims], Claims] | None = None,
         key: str = "",
-        times: int | None = 1,
+        times: Times = 1,
     ) -> None:
         """Forge the next ID token; see `IdTokenChange` for the values."""
         self._id_tokens.add(IdTokenChange(header or {}, {} if claims is None else claims, key), times)
@@ -64,7 +64,7 @@ class TokenScript(EndpointScript):
 class AuthorizeScript(EndpointScript):
     """The authorization endpoint: `alter` changes the parameters of the redirect back to the client."""
 
-    def error(self, error: str = "access_denied", *, times: int | None = 1, **more: str) -> None:
+    def error(self, error: str = "access_denied", *, times: Times = 1, **more: str) -> None:
         """Redirect back with an error instead of a code; `more` may hold error_description and the like."""
 
         def refuse(fields: dict[str, Any]) -> dict[str, Any]:
