@@ -70,8 +70,6 @@ def holds(rule: ConditionSpec, action: Mapping[str, Any], inputs: Inputs) -> boo
 
 
 class ActionRules:
-    """The rules of one action."""
-
     def __init__(self, spec: ActionSpec, domain: ActionSchemaSpec) -> None:
         self._spec, self._rules = spec, (*domain.rules, *spec.rules)
         typed = {name: FieldSpec(type=wanted) for name, wanted in spec.field_types.items()}
@@ -80,17 +78,14 @@ class ActionRules:
         for forms in (arrays, typed, spec.constraints, domain.fields):
             for name, form in forms.items():
                 self._forms.setdefault(name, []).append((form, frozenset(map(key_of, form.enum or ()))))
-        self._items = {
-            name: ActionRules(ActionSpec.model_validate({"requiredFields": it}), domain)
-            for name, it in spec.items.items()
-        }
+        entries = {name: ActionSpec.model_validate({"requiredFields": it}) for name, it in spec.items.items()}
+        self._items = {name: ActionRules(entry, domain) for name, entry in entries.items()}
         self._known_users = domain.user_types
         self._schema = (lambda _: ()) if spec.json_schema is None else matcher(spec.json_schema)
 
     def failures(self, action: dict[str, Any], inputs: Inputs) -> Iterator[Failure]:
         """Yield the failures in order: (c) required (d) types (e) formats (f) ranges, then (g) business rules."""
-        if in_form := list(self.forms_broken(action)):
-            yield from sorted(in_form, key=lambda each: STAGES.index(each.tag))
+        yield from sorted(self.forms_broken(action), key=lambda each: STAGES.index(each.tag))
         yield from self._in_business(action, inputs)
 
     def forms_broken(self, action: dict[str, Any]) -> Iterator[Failure]:
@@ -117,10 +112,8 @@ class ActionRules:
     def entries(self, action: dict[str, Any]) -> Iterator[tuple[str, ActionRules, Any]]:
         """Yield the entries of the arrays that have rules of their own, each with its place."""
         for name, rules in self._items.items():
-            listed = action.get(name)
-            yield from (
-                (f"{shown(name)}.{at}", rules, it) for at, it in enumerate(listed if type(listed) is list else ())
-            )
+            listed = found if type(found := action.get(name)) is list else ()
+            yield from ((f"{shown(name)}.{at}", rules, entry) for at, entry in enumerate(listed))
 
     def rules_broken(self, action: dict[str, Any], inputs: Inputs) -> Iterator[tuple[Failure, bool]]:
         """Yield the failures of rules, each with whether its rule needs a list."""

@@ -143,7 +143,7 @@ def problems(spec: ActionSchemaSpec) -> Iterator[tuple[Place, str, str]]:
                 hint = "write in or notIn for a list, and only for one"
                 yield (*path, index, "op"), "does not fit the other side", hint
     for name, action in spec.actions.items():
-        for problem in _in_json_schema(action, action.json_schema):
+        for problem in _in_json_schema(action):
             yield ("actions", name, "jsonSchema"), *problem
 
 
@@ -178,12 +178,12 @@ def _in_form(path: Place, form: FieldSpec, types: set[JsonType | None]) -> Itera
             yield (*path, bound), "not for this type", f"remove it, or write type: {fitting[-1]}"
 
 
-def _in_json_schema(action: ActionSpec, schema: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+def _in_json_schema(action: ActionSpec) -> Iterator[tuple[str, str]]:
     try:
-        if schema is not None and (action.required_fields or action.field_types or action.constraints):
+        if action.json_schema is not None and (action.required_fields or action.field_types or action.constraints):
             yield "beside another schema", "write one of the two forms"
-        elif schema is not None:
-            matcher(schema)
+        elif action.json_schema is not None:
+            matcher(action.json_schema)
     except ImportError:
         yield "JSON Schema needs the extra `gateway`", 'run `pip install "oauthbroker[gateway]"`'
     except ValueError:

@@ -30,8 +30,6 @@ class PausedRun:
 
 
 class PausedRuns:
-    """The paused runs of a broker's conversations."""
-
     def __init__(self, broker: Broker) -> None:
         self._broker, self._values = broker, broker.plugin_state("integrations")
 

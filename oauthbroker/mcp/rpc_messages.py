@@ -20,13 +20,11 @@ OURS: Final = ("requestState", "inputResponses")
 def call_of(request: httpx2.Request) -> dict[str, Any] | None:
     """Return the JSON-RPC request of an HTTP request. None for notifications, streams and the end of a session."""
     try:
-        is_post = request.method == "POST"
-        found = decode_json(request.content, Code.REQUEST_INVALID, most_values=MOST_VALUES) if is_post else None
+        found = decode_json(request.content, Code.REQUEST_INVALID, most_values=MOST_VALUES)
     except (BrokerError, httpx2.RequestNotRead):
         return None
-    if not isinstance(found, dict) or "method" not in found or found.get("id") is None:
-        return None
-    return found if isinstance(found.get("params", {}), dict) else None
+    is_call = request.method == "POST" and isinstance(found, dict) and "method" in found and found.get("id") is not None
+    return found if is_call and isinstance(found.get("params", {}), dict) else None
 
 
 def elicits_urls(capabilities: Any) -> bool:

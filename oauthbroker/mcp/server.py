@@ -260,10 +260,8 @@ def _is_context(hint: Any) -> bool:
 
 
 def _elicits(ctx: Any) -> bool:
-    capabilities = ctx.request_context.session.client_capabilities
-    return (
-        capabilities is not None and capabilities.elicitation is not None and capabilities.elicitation.url is not None
-    )
+    elicitation = getattr(ctx.request_context.session.client_capabilities, "elicitation", None)
+    return getattr(elicitation, "url", None) is not None
 
 
 def _action(ctx: Any) -> str | None:

@@ -9,8 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -67,10 +66,8 @@ async def serve(config: Path, subject: str, http: tuple[str, int] | None) -> Non
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # at once: a read of stdin cannot be interrupted
     async with open_broker(config) as broker:
         if "mcp" not in broker.bundle.plugins:
-            raise BrokerError(
-                Code.REQUEST_INVALID,
-                note="the plug-in mcp is not in use. Write `plugins: [mcp]` into the Broker resource",
-            )
+            note = "the plug-in mcp is not in use. Write `plugins: [mcp]` into the Broker resource"
+            raise BrokerError(Code.REQUEST_INVALID, note=note)
         gateway, pages = McpGateway(broker, subject), _server(broker.asgi.pages)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_serve_pages, broker, pages)
@@ -171,23 +168,18 @@ async def _with_http(broker: Broker, gateway: McpGateway, place: tuple[str, int]
         broker.life.stop()  # calls that wait for a consent end
 
     with _listening(*place) as listener:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ENDS:
             asyncio.get_running_loop().add_signal_handler(number, stop)
         sys.stderr.write(f"The tools are served at {url}\n")
         await server.serve([listener])
 
 
-class _Server(uvicorn.Server):
-    """A server that leaves the signals to us. uvicorn's own ends the process before the broker is closed."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _server(app: Any) -> _Server:
+def _server(app: Any) -> uvicorn.Server:
+    """Return a server that leaves the signals to us. uvicorn's own ends the process before the broker is closed."""
     quiet: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False}
-    return _Server(uvicorn.Config(app, timeout_graceful_shutdown=GRACE_SECONDS, **quiet))
+    server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=GRACE_SECONDS, **quiet))
+    server.capture_signals = nullcontext  # type: ignore[method-assign,assignment]
+    return server
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -54,8 +54,6 @@ async def checked(streams: Transport) -> AsyncIterator[tuple[Any, Any]]:
 
 
 class _Checked:
-    """A stream of a server's messages."""
-
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 

@@ -16,24 +16,7 @@ from oauthbroker.testing.sweep import CanarySweep, SecretLeakedError
 from oauthbroker.testing.webhooks import ReceivedWebhook, WebhookReceiver
 
 __all__ = [
-    "FOREVER",
-    "Account",
-    "Authority",
-    "Browser",
-    "Canaries",
-    "CanarySweep",
-    "Certificate",
-    "Client",
-    "Find",
-    "IdentityProvider",
-    "Page",
-    "ReceivedWebhook",
-    "SecretLeakedError",
-    "SeenRequest",
-    "TestClock",
-    "WebhookReceiver",
-    "connect_through",
-    "leave",
-    "off_the_record",
-    "open_file_store",
-]
+    "FOREVER", "Account", "Authority", "Browser", "Canaries", "CanarySweep", "Certificate", "Client", "Find",
+    "IdentityProvider", "Page", "ReceivedWebhook", "SecretLeakedError", "SeenRequest", "TestClock", "WebhookReceiver",
+    "connect_through", "leave", "off_the_record", "open_file_store",
+]  # fmt: skip

@@ -24,7 +24,8 @@ _HOSTS: dict[Fault, x509.GeneralName] = {
     "wrongHost": x509.DNSName("id.example"),
     "otherAddress": x509.IPAddress(ipaddress.ip_address("127.0.0.2")),
 }
-_TIMES: dict[Fault, tuple[timedelta, timedelta]] = {"expired": (-2 * _DAY, -_HOUR), "notYetValid": (_HOUR, _DAY)}
+_Times = tuple[timedelta, timedelta]
+_TIMES: dict[Fault, _Times] = {"expired": (-2 * _DAY, -_HOUR), "notYetValid": (_HOUR, _DAY)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +74,7 @@ class _Signer:
     key: ec.EllipticCurvePrivateKey = field(repr=False)
 
     def certify(
-        self,
-        name: x509.Name,
-        key: ec.EllipticCurvePrivateKey,
-        times: tuple[timedelta, timedelta],
-        host: x509.GeneralName | None,
+        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, times: _Times, host: x509.GeneralName | None
     ) -> x509.Certificate:
         """Build a certificate with validity `times` around now; without a host an authority's."""
         now = datetime.now(UTC)

@@ -52,12 +52,10 @@ class Page:
 
     @property
     def source(self) -> str:
-        """Return the body as text."""
         return self.body.decode("utf-8", "replace")
 
     @cached_property
     def document(self) -> Document:
-        """Return the parsed body."""
         return parse(self.source)
 
     @property
@@ -114,7 +112,6 @@ class Browser:
 
     @property
     def page(self) -> Page:
-        """Return the open page."""
         if not self.history:
             raise LookupError("no page is open")
         return self.history[-1]

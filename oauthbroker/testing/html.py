@@ -33,8 +33,6 @@ class Form:
 
 @dataclass(slots=True, kw_only=True)
 class Document:
-    """A parsed page."""
-
     forms: list[Form] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     refresh: str | None = None

@@ -12,7 +12,6 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def text_of(content: object) -> bytes:
-    """Return the searchable bytes of any object."""
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content)
     if isinstance(content, str):

@@ -8,8 +8,8 @@ import logging
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -29,14 +29,7 @@ from oauthbroker.tools.isolation.process_tool import ProcessTool
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
 
-app = typer.Typer(add_completion=False)
-
-
-@app.callback()
-def tools() -> None:
-    """Tools of agents: check, run."""
-
-
+app = typer.Typer(add_completion=False, help="Tools of agents: check, run.", callback=lambda: None)
 Config = Annotated[Path, typer.Option("--config", help="A YAML file, or a folder.")]
 
 
@@ -98,14 +91,6 @@ async def _without_git(config: Path) -> AsyncIterator[tuple[Broker, None]]:
         yield broker, None
 
 
-class _ApiServer(uvicorn.Server):
-    """Leaves signals to the command."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @asynccontextmanager
 async def _api(broker: Broker) -> AsyncIterator[str]:
     """Serve the API to the agents alone, and yield its address. So this process hands out their tokens, knows them, and
@@ -120,7 +105,8 @@ async def _api(broker: Broker) -> AsyncIterator[str]:
     with tempfile.TemporaryDirectory(prefix="oauthbroker-") as folder:
         os.chmod(folder, 0o711)  # noqa: S103, PTH101 - agents of another user connect too, each with its turn token
         path = f"{folder}/api.sock"
-        server = _ApiServer(uvicorn.Config(api, uds=path, lifespan="off", log_level="warning", access_log=False))
+        server = uvicorn.Server(uvicorn.Config(api, uds=path, lifespan="off", log_level="warning", access_log=False))
+        server.capture_signals = nullcontext  # type: ignore[method-assign,assignment]
         serving = asyncio.create_task(server.serve())
         try:
             yield f"unix:{path}"

@@ -22,7 +22,6 @@ _ENDS = {signal.SIGINT, signal.SIGTERM}
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m oauthbroker.testing.provider", description="An OAuth provider for tests."
     )
@@ -43,7 +42,6 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(given: Sequence[str] | None = None) -> None:
-    """Serve until a signal."""
     options = arguments(given)
     try:
         idp = IdentityProvider(port=options.port, auto_consent=options.auto_consent)

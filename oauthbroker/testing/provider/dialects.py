@@ -9,11 +9,7 @@ from oauthbroker.testing.provider.http import Answer, Request, json_answer
 from oauthbroker.testing.provider.token_table import Issued, RefusedError
 from oauthbroker.testing.provider.types import Account, Client, Dialect
 
-_SLACK_WORDS = {
-    "invalid_grant": "invalid_code",
-    "invalid_client": "bad_client_secret",
-    "invalid_scope": "invalid_scope",
-}
+_SLACK_WORDS = {"invalid_grant": "invalid_code", "invalid_client": "bad_client_secret"}
 _GITHUB_WORDS = {"invalid_grant": "bad_verification_code", "invalid_client": "incorrect_client_credentials"}
 
 
@@ -33,17 +29,14 @@ def token_answer(client: Client, issued: Issued, id_token: str, request: Request
         case "meta":
             return json_answer(lasting_answer(client, issued) | {"user_id": issued.access.agreement.account.sub})
         case _:
-            document = _plain_tokens(client, issued, " ", "Bearer")
-            return json_answer({**document, "id_token": id_token} if id_token else document)
+            return json_answer(
+                _plain_tokens(client, issued, " ", "Bearer") | ({"id_token": id_token} if id_token else {})
+            )
 
 
 def _plain_tokens(client: Client, issued: Issued, separator: str, token_type: str) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "access_token": issued.access.text,
-        "token_type": token_type,
-        "scope": separator.join(issued.access.scopes),
-    }
-    return {**document, **_lifetime(client, issued)}
+    scopes = {"scope": separator.join(issued.access.scopes)}
+    return {"access_token": issued.access.text, "token_type": token_type, **scopes, **_lifetime(client, issued)}
 
 
 def lasting_answer(client: Client, issued: Issued) -> dict[str, Any]:
@@ -52,12 +45,8 @@ def lasting_answer(client: Client, issued: Issued) -> dict[str, Any]:
 
 
 def _lifetime(client: Client, issued: Issued) -> dict[str, Any]:
-    document: dict[str, Any] = {}
-    if client.lifetime is not None:
-        document["expires_in"] = client.lifetime
-    if issued.refresh is not None:
-        document["refresh_token"] = issued.refresh.text
-    return document
+    members = {"expires_in": client.lifetime, "refresh_token": issued.refresh and issued.refresh.text}
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def _slack_tokens(client: Client, issued: Issued) -> dict[str, Any]:
@@ -105,14 +94,8 @@ def profile(dialect: Dialect, account: Account, scopes: tuple[str, ...]) -> dict
     if dialect == "github":
         return {"login": account.login, "id": account.number, "name": account.display, "email": account.email}
     if dialect == "slack":
-        return {
-            "ok": True,
-            "sub": account.sub,
-            "user_id": account.sub,
-            "team_id": account.team,
-            "https://slack.com/user_id": account.sub,
-            "https://slack.com/team_id": account.team,
-        }
+        user = dict.fromkeys(("sub", "user_id", "https://slack.com/user_id"), account.sub)
+        return {"ok": True, **user, **dict.fromkeys(("team_id", "https://slack.com/team_id"), account.team)}
     return {"sub": account.sub, "team": account.team, **account.claims, **personal(account, scopes)}
 
 

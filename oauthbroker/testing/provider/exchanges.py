@@ -13,11 +13,9 @@ from oauthbroker.testing.provider.token_table import RefusedError
 
 LASTING_SECONDS = 60 * 86_400
 _LASTING, _YOUNG = timedelta(seconds=LASTING_SECONDS), timedelta(days=1)
-_FIRST = {
-    "fb_exchange_token": "fb_exchange_token",
-    "ig_exchange_token": "access_token",
-    "th_exchange_token": "access_token",
-}
+_FIRST = {"fb_exchange_token": "fb_exchange_token"} | dict.fromkeys(
+    ("ig_exchange_token", "th_exchange_token"), "access_token"
+)
 _NEXT = dict.fromkeys(("ig_refresh_token", "th_refresh_token"), "access_token")
 
 

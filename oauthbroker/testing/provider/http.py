@@ -17,8 +17,6 @@ from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field, replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One complete request."""
-
     method: str
     path: str
     query: str
@@ -43,7 +41,6 @@ class Request:
 
     @property
     def cookies(self) -> dict[str, str]:
-        """Return the cookies, by name."""
         pairs = (part.strip().partition("=") for part in self.header("cookie").split(";") if "=" in part)
         return {name: value for name, _, value in pairs}
 
@@ -102,7 +99,6 @@ class Answer:
     target: str = ""
 
     def with_document(self, document: Mapping[str, Any]) -> Answer:
-        """Return the same answer with another document."""
         if self.encoding == "query":
             location = ("location", with_query(self.target, document))
             others = (pair for pair in self.headers if pair[0] != "location")
@@ -110,7 +106,6 @@ class Answer:
         return replace(self, document=dict(document), body=_encoded(document, form=self.encoding == "form"))
 
     def with_headers(self, *headers: tuple[str, str]) -> Answer:
-        """Return the same answer with more headers."""
         return replace(self, headers=(*self.headers, *headers))
 
     def head(self) -> bytes:

@@ -20,7 +20,6 @@ def rsa_key(number: int) -> RSAKey:
 
 @cache
 def ec_key(number: int) -> ECKey:
-    """Return the process's n-th P-256 key."""
     return ECKey.generate_key("P-256", {"kid": f"es-{number}", "use": "sig", "alg": "ES256"}, private=True)
 
 
@@ -52,6 +51,5 @@ class SigningKeys:
         return {"keys": [*self.extra, *(key.as_dict(private=False) for key in keys)]}
 
     def sign(self, alg: str, claims: dict[str, Any]) -> str:
-        """Sign a compact JWS with the current key."""
         key = self.key(alg)
         return jwt.encode({"alg": alg, "kid": str(key.kid), "typ": "JWT"}, claims, key, algorithms=[alg])

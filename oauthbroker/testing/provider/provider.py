@@ -47,14 +47,9 @@ class IdentityProvider(ProviderSetup, SimulatedUser):
         self._tls = tls
         self.clock: Clock = clock or SystemClock()
         self.canaries = canaries if canaries is not None else Canaries.active()
-        token_table = TokenTable(self.clock, self.canaries)
-        scheme = "https" if tls else "http"
-        self._state = State(
-            clock=self.clock,
-            canaries=self.canaries,
-            token_table=token_table,
-            base_url=f"{scheme}://127.0.0.1:{self._server.port}",
-        )
+        origin = f"{'https' if tls else 'http'}://127.0.0.1:{self._server.port}"
+        table = TokenTable(self.clock, self.canaries)
+        self._state = State(clock=self.clock, canaries=self.canaries, token_table=table, base_url=origin)
         self._state.auto_consent = auto_consent
         self.canaries.outside.add(self.base_url)
         self._thread: ServerThread | None = None
@@ -192,7 +187,6 @@ class IdentityProvider(ProviderSetup, SimulatedUser):
 
     @property
     def user_codes(self) -> list[str]:
-        """Return every issued user code, in order."""
         return list(self._state.devices)
 
     def resources_of(self, access_token: str | Secret) -> tuple[str, ...]:

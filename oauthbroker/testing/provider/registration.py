@@ -9,11 +9,7 @@ from oauthbroker.testing.provider.http import Answer, Request, json_answer
 from oauthbroker.testing.provider.state import State
 from oauthbroker.testing.provider.types import AuthMethod, Client
 
-_METHODS: dict[str, AuthMethod] = {
-    "client_secret_basic": "client_secret_basic",
-    "client_secret_post": "client_secret_post",
-    "none": "none",
-}
+_METHODS: tuple[AuthMethod, ...] = ("client_secret_basic", "client_secret_post", "none")
 
 
 def register(state: State, request: Request) -> Answer:
@@ -22,7 +18,8 @@ def register(state: State, request: Request) -> Answer:
     if not state.takes_clients or request.method != "POST":
         return Answer(404)
     asked: dict[str, Any] = json.loads(request.body)
-    method, callbacks = _METHODS.get(asked.get("token_endpoint_auth_method", "")), asked.get("redirect_uris")
+    method = next((each for each in _METHODS if each == asked.get("token_endpoint_auth_method")), None)
+    callbacks = asked.get("redirect_uris")
     if method is None or asked.get("application_type") not in {"web", "native"}:
         return json_answer({"error": "invalid_client_metadata"}, 400)
     if not isinstance(callbacks, list) or not callbacks:

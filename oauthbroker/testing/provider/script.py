@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from oauthbroker.core.dataclasses import dataclass
-from oauthbroker.testing.provider.endpoint_script import FOREVER, EndpointScript, Turns
+from oauthbroker.testing.provider.endpoint_script import FOREVER, EndpointScript, Times, Turns
 from oauthbroker.testing.provider.faults import Step
 from oauthbroker.testing.provider.http import Answer
 
@@ -51,7 +51,7 @@ class TokenScript(EndpointScript):
         header: Mapping[str, Any] | None = None,
         claims: Mapping[str, Any] | Callable[[Claims], Claims] | None = None,
         key: str = "",
-        times: int | None = 1,
+        times: Times = 1,
     ) -> None:
         """Forge the next ID token; see `IdTokenChange` for the values."""
         self._id_tokens.add(IdTokenChange(header or {}, {} if claims is None else claims, key), times)
@@ -64,7 +64,7 @@ class TokenScript(EndpointScript):
 class AuthorizeScript(EndpointScript):
     """The authorization endpoint: `alter` changes the parameters of the redirect back to the client."""
 
-    def error(self, error: str = "access_denied", *, times: int | None = 1, **more: str) -> None:
+    def error(self, error: str = "access_denied", *, times: Times = 1, **more: str) -> None:
         """Redirect back with an error instead of a code; `more` may hold error_description and the like."""
 
         def refuse(fields: dict[str, Any]) -> dict[str, Any]:
@@ -94,7 +94,6 @@ class Scripts:
         self.resource = EndpointScript()
 
     def reset(self) -> None:
-        """Remove all misbehaviour."""
         for script in vars(self).values():
             if isinstance(script, EndpointScript):
                 script.reset()
@@ -118,7 +117,6 @@ class Script(Scripts):
         self._clients: dict[str, Scripts] = {}
 
     def client(self, client_id: str) -> Scripts:
-        """Return the scripts for one client's requests."""
         return self._clients.setdefault(client_id, Scripts())
 
     def reset(self) -> None:
@@ -143,7 +141,6 @@ class Chain:
         return next((step for script in self._scripts if (step := script.next_step())), None)
 
     def next_id_token(self) -> IdTokenChange | None:
-        """Return the forgery of the next ID token."""
         tokens = (script for script in self._scripts if isinstance(script, TokenScript))
         return next((change for script in tokens if (change := script.next_id_token())), None)
 

@@ -48,7 +48,6 @@ class HttpServer:
         self.fault: Exception | None = None
 
     async def start(self) -> None:
-        """Listen, in the running loop."""
         self._server = await asyncio.get_running_loop().create_server(
             lambda: _Connection(self), sock=self._socket, backlog=1024, ssl=self._tls
         )

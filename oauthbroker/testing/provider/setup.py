@@ -31,8 +31,6 @@ class Member(Generic[T]):
 
 
 class ProviderSetup:
-    """The settings of a provider that a test can change."""
-
     _state: State
     canaries: Canaries
 
@@ -47,7 +45,6 @@ class ProviderSetup:
 
     @property
     def logins(self) -> list[str]:
-        """Return the logins of all accounts."""
         return list(self._state.accounts)
 
     def register(self, client: Client) -> Client:

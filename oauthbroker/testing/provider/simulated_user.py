@@ -14,8 +14,6 @@ _MOST_STEPS = 8
 
 
 class SimulatedUser:
-    """The part of an IdentityProvider that acts as its user."""
-
     canaries: Canaries
     _state: State
     _tls: Certificate | None

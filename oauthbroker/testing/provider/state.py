@@ -51,7 +51,6 @@ class Device:
     polls: list[Poll] = field(default_factory=list)
 
     def story(self, now: datetime) -> DeviceStory:
-        """Return the snapshot for a test."""
         status: Literal["pending", "approved", "denied", "redeemed", "expired"] = "pending"
         if self.redeemed:
             status = "redeemed"

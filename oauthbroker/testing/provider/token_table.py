@@ -80,8 +80,6 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """The tokens of one answer."""
-
     access: Token
     refresh: Token | None
     beside: Issued | None = None

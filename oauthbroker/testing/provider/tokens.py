@@ -24,33 +24,14 @@ def token(state: State, request: Request) -> Answer:
     except RefusedError as refused:
         found = dict(request.form_fields)
         known = client or state.clients.get(found.get("client_id", ""))
-        state.refusals.append(
-            Refusal(
-                client_id=known.client_id if known else "",
-                grant_type=found.get("grant_type", ""),
-                error=refused.error,
-                why=refused.why,
-                at=state.clock.now(),
-            )
-        )
+        asked = {"client_id": known.client_id if known else "", "grant_type": found.get("grant_type", "")}
+        state.refusals.append(Refusal(**asked, error=refused.error, why=refused.why, at=state.clock.now()))
         return refusal(known.dialect if known else "oidc", refused, request)
     grant_type = form["grant_type"]
-    wants_id_token = (
-        client.dialect == "oidc" and "openid" in issued.access.scopes and grant_type != "client_credentials"
-    )
-    answer = token_answer(
-        client, issued, id_token(state, client, issued, grant_type) if wants_id_token else "", request
-    )
-    login = issued.access.agreement.account.login
-    state.token_responses.append(
-        TokenResponse(
-            client_id=client.client_id,
-            login=login,
-            grant_type=grant_type,
-            at=state.clock.now(),
-            document=answer.document or {},
-        )
-    )
+    is_oidc = client.dialect == "oidc" and "openid" in issued.access.scopes and grant_type != "client_credentials"
+    answer = token_answer(client, issued, id_token(state, client, issued, grant_type) if is_oidc else "", request)
+    about = {"client_id": client.client_id, "login": issued.access.agreement.account.login, "grant_type": grant_type}
+    state.token_responses.append(TokenResponse(**about, at=state.clock.now(), document=answer.document or {}))
     return answer
 
 

@@ -15,17 +15,8 @@ Dialect = Literal["oidc", "slack", "github", "meta"]
 
 SECRET_FIELDS = frozenset(
     {
-        "code",
-        "code_verifier",
-        "client_secret",
-        "refresh_token",
-        "token",
-        "access_token",
-        "fb_exchange_token",
-        "client_assertion",
-        "device_code",
-        "state",
-        "nonce",
+        *("code", "code_verifier", "client_secret", "refresh_token", "token", "access_token", "fb_exchange_token"),
+        *("client_assertion", "device_code", "state", "nonce"),
     }
 )
 """Form and query fields that are recorded as `Secret`."""
@@ -162,5 +153,4 @@ class SeenRequest:
 
     @property
     def has_code_verifier(self) -> bool:
-        """Tell whether a PKCE verifier was sent."""
         return "code_verifier" in self.form

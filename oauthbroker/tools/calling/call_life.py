@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, Final, TypeVar, cast
@@ -25,8 +25,6 @@ _left: Final[set[asyncio.Task[Any]]] = set()  # tasks that go on; the event loop
 
 
 class CallLife:
-    """The life of one call of a tool."""
-
     def __init__(self, tool: str) -> None:
         self.tool = tool
         self.is_over = False
@@ -131,6 +129,14 @@ def _while_it_lasts(life: CallLife, method: Callable[..., Any]) -> Callable[...,
         return later(returned) if inspect.isawaitable(returned) else life.kept(returned)
 
     return called
+
+
+async def cancelled(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel tasks and wait for their end."""
+    waiting = list(tasks)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def _end(client: Any) -> None:

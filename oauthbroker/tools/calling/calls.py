@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from oauthbroker import AuthorizationRequired, Failed
 from oauthbroker.plugins import NotPlainJson, plain_json, type_name
-from oauthbroker.tools.calling.call_life import CallLife
+from oauthbroker.tools.calling.call_life import CallLife, cancelled
 from oauthbroker.tools.calling.context import (
     AuthorizedToolContext,
     CallScope,
@@ -50,9 +50,7 @@ class ToolCalls:
     002 section 2.3: calls of all registered tools, shown or not."""
 
     def __init__(self, registry: Registry, scrub: Scrub, *, outside_catalog: bool = False) -> None:
-        self._registry = registry
-        self._scrub = scrub
-        self._outside_catalog = outside_catalog
+        self._registry, self._scrub, self._outside_catalog = registry, scrub, outside_catalog
         self._running: dict[tuple[str, str, str], asyncio.Future[ToolCallResult]] = {}
         self._going_on: set[asyncio.Task[None]] = set()
 
@@ -145,9 +143,7 @@ class ToolCalls:
 
     async def close(self) -> None:
         """Cancel the work that goes on. The next process of the agent tells that it was interrupted."""
-        for task in self._going_on:
-            task.cancel()
-        await asyncio.gather(*self._going_on, return_exceptions=True)
+        await cancelled(self._going_on)
 
     def _visible(self, result: Any, call: ToolCall, scope: CallScope) -> ToolCallResult:
         """Return the result as the model gets it: JSON, without tokens, its message within the tool's limit. The one
@@ -232,7 +228,6 @@ async def _value(tool: RegisteredTool, context: ToolContext, args: dict[str, Jso
 
 
 def _checked(call: ToolCall, tool: RegisteredTool) -> dict[str, Json]:
-    """Return a copy of the arguments."""
     try:
         args = plain_object(call.args)
         problems = tool.problems_of(args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from oauthbroker.plugins import NotPlainJson, plain_json
@@ -43,14 +43,11 @@ class DurableJournal:
 
     def __init__(self, broker: Broker, turn: Turn) -> None:
         self._state, self._events, self._turn = broker.plugin_state("tools"), broker.events, turn
-        self._handles = self._key("handles", "")
+        self._handles, self._subjects = self._key("handles", ""), about(turn)
 
     def _key(self, kind: str, name: str) -> str:
         words = [self._turn.swarm_ref, self._turn.agent_name, self._turn.instance_key, name]
         return f"{kind}/{hashlib.sha256(json.dumps(words).encode()).hexdigest()}"
-
-    def _subjects(self, _value: Any) -> list[str]:
-        return [] if self._turn.auth is None else list(self._turn.auth.subjects.values())
 
     async def begin(self, call_id: str) -> Mapping[str, Any] | None:
         before: Any = None
@@ -113,6 +110,12 @@ class DurableJournal:
             call = ToolCall(facts["toolCallId"], facts["toolName"])
             await self.complete(handle, interrupted(call).to_json())
         return len(left)
+
+
+def about(turn: Turn) -> Callable[[Any], list[str]]:
+    """Return what says whom a durable value of a turn is about."""
+    subjects = [] if turn.auth is None else list(turn.auth.subjects.values())
+    return lambda _value: subjects
 
 
 def _fits(payload: Mapping[str, Any]) -> bool:

@@ -120,7 +120,6 @@ class Activation:
 
 
 def note_refused(refusal: Refusal, active: str) -> None:
-    """Log that a revision is not used."""
     _LOG.error("revision %s is refused: %s. Revision %s stays active.", *refusal, active)
 
 

@@ -47,7 +47,6 @@ class Folder:
     _total: int = 0
 
     def take(self, path: str, descriptor: int) -> None:
-        """Add the open file."""
         status = os.fstat(descriptor)
         most = min(MOST_BYTES, MOST_TOTAL - self._total)
         if status.st_nlink > 1:
@@ -170,7 +169,6 @@ class Changes:
 
 
 def changes(before: Files, after: Files) -> Changes:
-    """Return the difference of two sets of files."""
     return Changes(
         changed=tuple(sorted(path for path in after if path in before and after[path] != before[path])),
         added=tuple(sorted(after.keys() - before.keys())),

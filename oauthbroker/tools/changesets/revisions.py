@@ -44,7 +44,6 @@ class Revisions:
     in_use: int
 
     def newest(self) -> str:
-        """Return the id of the newest revision."""
         return self.git.line("rev-parse", "--verify", f"refs/heads/{self.branch}^{{commit}}")
 
     def propose(self, name: str, parent: str, files: Mapping[str, File | None], message: str) -> str:

@@ -32,12 +32,7 @@ class LoadingProblems:
     which loads it, too, if it is as isolated as one of their calls."""
 
     def __init__(
-        self,
-        resources: PluginResources,
-        folder: Path,
-        *,
-        begins: Note = lambda _: None,
-        isolate: Isolate | None = None,
+        self, resources: PluginResources, folder: Path, *, begins: Note = lambda _: None, isolate: Isolate | None = None
     ) -> None:
         self.found: list[str] = []
         self.registry = Registry()

@@ -93,7 +93,6 @@ def _by_arguments(number: int, tests: Sequence[Test]) -> list[bytes]:
 
 
 def _families(number: int) -> list[bytes]:
-    """Refuse sockets of any other family."""
     allowed = [_step(_EQUAL, each, yes=len(_FAMILIES) - at) for at, each in enumerate(_FAMILIES)]
     steps = [_step(_LOAD, _ARGUMENTS), *allowed, _refuse(errno.EAFNOSUPPORT)]
     return [_step(_EQUAL, number, no=len(steps)), *steps]

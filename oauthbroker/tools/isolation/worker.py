@@ -50,23 +50,21 @@ def _result(call: dict[str, Any]) -> Any:
     if runtime is not None:  # else no code of the tool asks for them
         folders = [Path(each) for each in call["changesets"]]
         runtime.changeset_folders.set(lambda _ctx: folders)
-    if inspect.iscoroutinefunction(handler):
-        import asyncio  # a third of the start of this process, which other handlers do not need
-
-        return asyncio.run(_awaited(handler, context, call))
     if "oauth" not in call:
-        return _awaited_too(handler(context, call["args"]))
+        return _awaited(handler(context, call["args"]))
+    if inspect.iscoroutinefunction(handler):
+        return _awaited(_with_oauth(handler, context, call))
     from oauthbroker.client import SyncOAuth
 
     with SyncOAuth(**call["oauth"]) as context.oauth:
-        return _awaited_too(handler(context, call["args"]))
+        return _awaited(handler(context, call["args"]))
 
 
-def _awaited_too(value: Any) -> Any:
-    """Return a value, or that of a coroutine that a function without `await` returned."""
+def _awaited(value: Any) -> Any:
+    """Return a value, or that of a coroutine."""
     if not hasattr(type(value), "__await__"):
         return value
-    import asyncio
+    import asyncio  # a third of the start of this process, which other handlers do not need
 
     async def ended() -> Any:
         return await value
@@ -74,9 +72,7 @@ def _awaited_too(value: Any) -> Any:
     return asyncio.run(ended())
 
 
-async def _awaited(handler: Any, context: SimpleNamespace, call: dict[str, Any]) -> Any:
-    if "oauth" not in call:
-        return await handler(context, call["args"])
+async def _with_oauth(handler: Any, context: SimpleNamespace, call: dict[str, Any]) -> Any:
     from oauthbroker.client import OAuth
 
     async with OAuth(**call["oauth"]) as context.oauth:

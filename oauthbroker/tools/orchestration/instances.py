@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 from oauthbroker import Turn
 from oauthbroker.plugins import PluginState
+from oauthbroker.tools.calling.journal import about
 
 KEPT_TURNS: Final = 20  # of an instance: what the model sees of earlier turns
 KNOWN_TURNS: Final = 256  # of an instance: as many settled events as the queue remembers
@@ -96,7 +97,7 @@ class Instances:
             dropped.extend(turns[:-KNOWN_TURNS])
             return {"agent": instance.agent, "instanceKey": instance.key, "turns": turns[-KNOWN_TURNS:]}
 
-        record = await self._state.change(f"agents/instance/{instance.digest}", add, subjects=_about(turn))
+        record = await self._state.change(f"agents/instance/{instance.digest}", add, subjects=about(turn))
         for gone in dropped:
             await self._state.remove(_key("turn", gone))
         turns: list[str] = record["turns"]
@@ -111,7 +112,7 @@ class Instances:
                 raise TurnLost
             return dict(message)
 
-        await self._state.change(_message_key(event_id, number), once, subjects=_about(turn))
+        await self._state.change(_message_key(event_id, number), once, subjects=about(turn))
 
     async def message(self, event_id: str, number: int) -> Any:
         """Return a message of a turn; None if it has fewer."""
@@ -124,7 +125,7 @@ class Instances:
         return messages
 
     async def end_turn(self, event_id: str, outcome: Outcome, turn: Turn) -> None:
-        await self._state.change(_key("turn", event_id), lambda _: dict(outcome), subjects=_about(turn))
+        await self._state.change(_key("turn", event_id), lambda _: dict(outcome), subjects=about(turn))
 
     async def fail(self, event_id: str, outcome: Outcome, turn: Turn | None) -> bool:
         """Keep the outcome of a turn that no process has ended, and list the turn. `turn` is None for a damaged event.
@@ -136,7 +137,7 @@ class Instances:
             new = there is None
             return dict(outcome) if new else there
 
-        await self._state.change(_key("turn", event_id), keep, subjects=None if turn is None else _about(turn))
+        await self._state.change(_key("turn", event_id), keep, subjects=None if turn is None else about(turn))
         if new and turn is not None:
             with suppress(ValueError):  # the key of no instance
                 instance = Instance.of(turn)
@@ -149,7 +150,7 @@ class Instances:
         return (await self._state.get(_value_key(instance, owner)) or {}).get("value")
 
     async def put_value(self, instance: Instance, owner: str, value: Any, turn: Turn) -> None:
-        await self._state.change(_value_key(instance, owner), lambda _: {"value": value}, subjects=_about(turn))
+        await self._state.change(_value_key(instance, owner), lambda _: {"value": value}, subjects=about(turn))
 
     async def prepare(self, instance: Instance, by: Instance, cwd: str | None) -> bool:
         """List an instance that was spawned. Return whether it is new."""
@@ -235,9 +236,3 @@ def _message_key(event_id: str, number: int) -> str:
 
 def _value_key(instance: Instance, owner: str) -> str:
     return f"agents/value/{instance.digest}/{_digest(owner)}"
-
-
-def _about(turn: Turn) -> Callable[[Any], list[str]]:
-    """Return what says whom a value of a turn is about."""
-    subjects = [] if turn.auth is None else list(turn.auth.subjects.values())
-    return lambda _value: subjects

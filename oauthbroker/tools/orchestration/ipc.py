@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from oauthbroker.plugins import type_name
+from oauthbroker.tools.calling.call_life import cancelled
 from oauthbroker.tools.types.agent_event import ANSWER
 
 MOST_LINE: Final = 8 * 1024 * 1024  # of a message, for its writer and its reader
@@ -28,9 +29,7 @@ class IpcRefused(Exception):
 
     def __init__(self, code: str, message: str, suggestion: str | None = None) -> None:
         super().__init__(message)
-        self.code = code
-        self.message = message
-        self.suggestion = suggestion
+        self.code, self.message, self.suggestion = code, message, suggestion
 
     def to_json(self) -> dict[str, Any]:
         return {"code": self.code, "message": self.message, "suggestion": self.suggestion}
@@ -88,9 +87,7 @@ class Peer:
             for waiting in self._waiting.values():
                 if not waiting.done():
                     waiting.set_exception(PeerGone())
-            for task in self._serving:
-                task.cancel()
-            await asyncio.gather(*self._serving, return_exceptions=True)
+            await cancelled(self._serving)
 
     def _take(self, message: dict[str, Any], serve: Serve) -> None:
         match message:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from oauthbroker import Broker, BrokerError
 from oauthbroker.plugins import EventLease
 from oauthbroker.tools.calling.broker_turn import note_call
+from oauthbroker.tools.calling.call_life import cancelled
 from oauthbroker.tools.calling.journal import COMPLETED, DurableJournal
 from oauthbroker.tools.changesets.activation import Activation
 from oauthbroker.tools.orchestration.agent_calls import AgentCalls, CallingTurn
@@ -50,11 +51,8 @@ class Orchestrator:
         activation: Activation | None = None,
         user: int | None = None,
     ) -> None:
-        self._broker = broker
-        self._plans = dict(plans)
-        self._address = address
-        self._state = broker.plugin_state("tools")
-        self._instances = Instances(self._state)
+        self._broker, self._plans, self._address = broker, dict(plans), address
+        self._instances = Instances(broker.plugin_state("tools"))
         self._calls = AgentCalls(broker, self._instances)
         self._failed = FailedTurns(
             broker,
@@ -93,12 +91,12 @@ class Orchestrator:
                 await asyncio.sleep(1)
         finally:
             self._is_ending = True
-            await _ended(consumers.values())
+            await cancelled(consumers.values())
             grace = max((plan.grace_seconds for plan in self._plans.values()), default=0.0)
             await self._processes.stop(grace)
             if self._turns:
                 await asyncio.wait(self._turns, timeout=SETTLE_SECONDS)
-            await _ended(self._turns)
+            await cancelled(self._turns)
             await self._processes.stop(0)  # those that turns have started meanwhile
 
     async def _consume(self, agent: str) -> None:
@@ -263,14 +261,6 @@ class Orchestrator:
         except BrokerError as error:
             fault = error.code.value
         raise IpcRefused("E_NOT_KEPT", fault)
-
-
-async def _ended(tasks: Any) -> None:
-    """Cancel tasks and wait for their end."""
-    waiting = list(tasks)
-    for task in waiting:
-        task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def _with_output(event: UnifiedEvent, journal: DurableJournal) -> UnifiedEvent:

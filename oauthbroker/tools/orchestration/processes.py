@@ -138,8 +138,6 @@ class ProcessSlot:
 
 
 class Processes:
-    """The slots of all instances."""
-
     def __init__(self, user: AgentUser, log: logging.Logger, scrub: Callable[[str], str]) -> None:
         self._user, self._logger, self._scrub = user, log, scrub
         self._slots: dict[Instance, ProcessSlot] = {}

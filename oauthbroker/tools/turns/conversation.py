@@ -23,10 +23,8 @@ class Conversation:
     def __init__(
         self, *, turn_id: str, earlier: Sequence[Message], recorded: Iterable[Message], record: Record
     ) -> None:
-        self._turn_id = turn_id
-        self._earlier = list(earlier)
-        self._own = list(recorded)
-        self._record = record
+        self._turn_id, self._record = turn_id, record
+        self._earlier, self._own = list(earlier), list(recorded)
         self._recording = asyncio.Lock()
 
     @property
@@ -36,7 +34,6 @@ class Conversation:
 
     @property
     def is_new(self) -> bool:
-        """Whether this turn has recorded nothing yet."""
         return not self._own
 
     @property

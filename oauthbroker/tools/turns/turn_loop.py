@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from oauthbroker.plugins import NotPlainJson, plain_json, type_name
-from oauthbroker.tools.calling.call_life import CallLife, calling
+from oauthbroker.tools.calling.call_life import CallLife, calling, cancelled
 from oauthbroker.tools.calling.calls import Perform, ToolCalls
 from oauthbroker.tools.calling.context import AgentRuntime, CallScope, OAuthOf
 from oauthbroker.tools.calling.journal import CallJournal
@@ -59,8 +59,6 @@ class ConfigurationChanged(BaseException):
 
 
 class TurnHost(Protocol):
-    """What a turn asks of its surroundings."""
-
     @property
     def logger(self) -> logging.Logger: ...
 
@@ -234,6 +232,4 @@ async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
     try:
         await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(tasks)

@@ -108,8 +108,6 @@ class Catalog:
 
 
 class ToolName(NamedTuple):
-    """A tool's name in its two parts."""
-
     resource: str
     export: str
 

@@ -51,7 +51,6 @@ class ToolFailure(Exception):
 
     @classmethod
     def of(cls, error: ToolError) -> Self:
-        """Return the exception of an error."""
         failure = cls(error.message)
         failure.error = error
         return failure
@@ -109,7 +108,6 @@ def error_from(given: Any) -> ToolError:
 
 
 def _texts_of(error: ToolError) -> ToolError:
-    """Return an error whose members are texts."""
     given = {field.name: getattr(error, field.name) for field in fields(ToolError)}
     texts = {name: text for name, value in given.items() if value is not None and (text := text_of(value))}
     return ToolError(**{"message": "The tool failed."} | texts)
