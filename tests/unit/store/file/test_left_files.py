@@ -111,6 +111,17 @@ async def test_a_thousand_of_them_cost_no_write_much(tmp_path: Path) -> None:
     await store.close()
 
 
+def test_a_new_file_that_cannot_be_locked_is_removed(tmp_path: Path) -> None:
+    class Interrupted(Fs):
+        def try_lock(self, fd: int) -> bool:
+            raise KeyboardInterrupt
+
+    fs = Interrupted()
+    with closing(fs, fs.open_root(tmp_path)) as folder, pytest.raises(KeyboardInterrupt):
+        new_temp(fs, folder, ".one.")
+    assert [] == [*tmp_path.iterdir()]
+
+
 def test_a_copy_that_leaves_one_has_the_next_start_look_for_it(tmp_path: Path) -> None:
     open_and_close(tmp_path)
     raw, fs = RawFiles(tmp_path / "store", make=True), KeepsFiles()
