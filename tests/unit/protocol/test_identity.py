@@ -302,6 +302,24 @@ async def test_the_answer_of_userinfo_comes_along_for_the_facts_of_the_connectio
         assert PAGES["/me"] == (await read(app_at(server, owner=owner), tokens(id_token(server)))).user_info
 
 
+@pytest.mark.parametrize(
+    "claims, code",
+    [
+        ({"iss": "https://evil.example"}, Code.SUBJECT_MISMATCH),
+        ({"aud": "another-client"}, Code.SUBJECT_MISMATCH),
+        ({"azp": "another-client"}, Code.SUBJECT_MISMATCH),
+        ({"exp": 1}, Code.ID_TOKEN_INVALID),
+        ({"sub": ""}, Code.ID_TOKEN_INVALID),
+    ],
+)
+async def test_an_id_token_of_a_refresh_is_another_subjects_or_invalid(claims, code):
+    async with site(PAGES) as server, owner_reader() as reader:
+        assert "x:s-1" == (await reader.read_again(app_at(server), tokens(id_token(server)), NOW)).user_identity
+        with pytest.raises(BrokerError) as refused:
+            await reader.read_again(app_at(server), tokens(id_token(server, **claims)), NOW)
+    assert code is refused.value.code
+
+
 async def test_a_login_is_known_by_the_claims_of_its_id_token_and_refused_without_one():
     async with site(PAGES) as server, owner_reader() as reader:
         assert "s-1" == (await reader.claims(app_at(server), tokens(id_token(server)), NONCE, NOW))["sub"]
