@@ -107,7 +107,8 @@ def test_a_document_of_another_issuer_is_refused_byte_for_byte(said):
 
 
 @pytest.mark.parametrize(
-    "said, found", [("https://evil.example", "https://evil.example"), ("", ""), ("evil", ""), ("https://a b", ""), (5, "")]
+    "said, found",
+    [("https://evil.example", "https://evil.example"), ("", ""), ("evil", ""), ("https://a b", ""), (5, "")],
 )
 def test_another_issuer_is_named_to_the_operator_if_it_is_an_address(said, found):
     with pytest.raises(WrongIssuer) as wrong:
