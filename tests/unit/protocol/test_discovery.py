@@ -91,6 +91,12 @@ def test_endpoints_and_the_promise_of_iss_are_read():
     assert (expected, True, True) == (metadata.endpoints, metadata.issuer_promised, metadata.push_required)
 
 
+def test_the_lists_of_scopes_and_of_client_authentication_are_read():
+    document = {"issuer": ISSUER, "scopes_supported": ["a", "b"], "token_endpoint_auth_methods_supported": ["none"]}
+    metadata = metadata_response(ISSUER, "", answer(document))
+    assert (("a", "b"), ("none",)) == (metadata.scopes, metadata.auth_methods)
+
+
 @pytest.mark.parametrize("said", [None, False, "true", 1])
 def test_iss_is_promised_and_pushing_required_only_by_a_plain_true(said):
     names = ("authorization_response_iss_parameter_supported", "require_pushed_authorization_requests")

@@ -13,8 +13,9 @@ from oauthbroker.model.apps import App
 from oauthbroker.model.connection_facts import ConnectionFacts, FactRequest
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import json_log
-from oauthbroker.protocol.fact_requests import FactReader, Learnt
+from oauthbroker.protocol.fact_requests import FactReader
 from oauthbroker.protocol.messages import ProviderResponse
+from oauthbroker.records.open_facts import Learnt
 from oauthbroker.testing import TestClock
 from tests.kit.samples import app_with
 from tests.unit.protocol.kit import answer

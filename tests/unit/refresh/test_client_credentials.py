@@ -57,7 +57,9 @@ class World:
             status=200, content_type="application/json", retry_after=None, body=json.dumps(self.answer).encode()
         )
 
-    async def is_late(self, app: App, key: GrantKey, *, refresh: Secret | None, access: Secret | None) -> None:
+    async def is_late(
+        self, app: App, key: GrantKey, *, refresh: Secret | None, access: Secret | None, **_: Any
+    ) -> None:
         assert (None, True) == (refresh, access is not None)
         self.late += [access.reveal()] if access is not None else []
 

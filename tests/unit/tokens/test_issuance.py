@@ -124,13 +124,6 @@ async def test_a_turn_whose_subject_was_exchanged_is_not_answered_with_the_one_b
     assert Code.SUBJECT_UNAVAILABLE is code_of(await context.get_access_token("mail"))
 
 
-async def test_a_turn_that_lost_its_auth_is_not_answered_with_a_token_of_before(harness: Harness) -> None:
-    asking = turn()
-    context = await remembered(harness, asking)
-    object.__setattr__(asking, "auth", None)
-    assert None is again(harness, context)
-
-
 async def test_the_time_of_a_token_call_is_the_one_that_passed_on_the_clock(harness: Harness) -> None:
     await harness.broker.oauth(turn()).get_access_token("mail")
     times = harness.broker.metrics.times[Timing.TOKEN_CALL, ("ready",)]

@@ -111,13 +111,16 @@ async def test_a_thousand_of_them_cost_no_write_much(tmp_path: Path) -> None:
     await store.close()
 
 
-def test_a_new_file_that_cannot_be_locked_is_removed(tmp_path: Path) -> None:
-    class Interrupted(Fs):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, None])
+def test_a_new_file_that_cannot_be_locked_is_removed(tmp_path: Path, error: type[BaseException] | None) -> None:
+    class Disk(Fs):
         def try_lock(self, fd: int) -> bool:
-            raise KeyboardInterrupt
+            if error is not None:
+                raise error
+            return False
 
-    fs = Interrupted()
-    with closing(fs, fs.open_root(tmp_path)) as folder, pytest.raises(KeyboardInterrupt):
+    fs = Disk()
+    with closing(fs, fs.open_root(tmp_path)) as folder, pytest.raises(error or BrokerError):
         new_temp(fs, folder, ".one.")
     assert [] == [*tmp_path.iterdir()]
 
