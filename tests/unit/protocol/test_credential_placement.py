@@ -73,6 +73,15 @@ def test_a_value_that_no_request_can_carry_is_none(problem: str) -> None:
         assert problem == FIELD.problem(value), ascii(value)
 
 
+@pytest.mark.parametrize(
+    "query", ["api_key=mine", "q=1&api_key", "api_key[]=mine", "api.key=mine", "%20api_key=mine", "api_key%00x=mine"]
+)
+def test_a_request_that_names_the_credentials_parameter_itself_is_refused(query: str) -> None:
+    with pytest.raises(BrokerError) as refused:
+        sent("query", "value", f"/data?{query}")
+    assert Code.REQUEST_INVALID is refused.value.code
+
+
 def test_a_username_of_basic_has_no_colon_which_would_begin_the_password() -> None:
     fields = tuple(CredentialField(name=each, title=each) for each in ("email", "token"))
     placement = Placement(kind="basic", texts={"username": "{email}/token", "password": "{token}"})

@@ -16,7 +16,7 @@ from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.discovery import Discovery, endpoints_used, relies_on_discovery
-from oauthbroker.protocol.metadata import keys_response, metadata_addresses, metadata_response
+from oauthbroker.protocol.metadata import WrongIssuer, keys_response, metadata_addresses, metadata_response
 from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, ISSUER, RawServer, answer, assert_clean, code_of, hits, site
@@ -91,6 +91,12 @@ def test_endpoints_and_the_promise_of_iss_are_read():
     assert (expected, True, True) == (metadata.endpoints, metadata.issuer_promised, metadata.push_required)
 
 
+def test_the_lists_of_scopes_and_of_client_authentication_are_read():
+    document = {"issuer": ISSUER, "scopes_supported": ["a", "b"], "token_endpoint_auth_methods_supported": ["none"]}
+    metadata = metadata_response(ISSUER, "", answer(document))
+    assert (("a", "b"), ("none",)) == (metadata.scopes, metadata.auth_methods)
+
+
 @pytest.mark.parametrize("said", [None, False, "true", 1])
 def test_iss_is_promised_and_pushing_required_only_by_a_plain_true(said):
     names = ("authorization_response_iss_parameter_supported", "require_pushed_authorization_requests")
@@ -104,6 +110,16 @@ def test_iss_is_promised_and_pushing_required_only_by_a_plain_true(said):
 )
 def test_a_document_of_another_issuer_is_refused_byte_for_byte(said):
     assert Code.APP_MISCONFIGURED == code_of(lambda: metadata_response(ISSUER, "", answer({"issuer": said})))
+
+
+@pytest.mark.parametrize(
+    "said, found",
+    [("https://evil.example", "https://evil.example"), ("", ""), ("evil", ""), ("https://a b", ""), (5, "")],
+)
+def test_another_issuer_is_named_to_the_operator_if_it_is_an_address(said, found):
+    with pytest.raises(WrongIssuer) as wrong:
+        metadata_response(ISSUER, "", answer({"issuer": said}))
+    assert found == wrong.value.found
 
 
 @pytest.mark.parametrize(
@@ -438,10 +454,11 @@ async def test_a_flood_of_unknown_key_ids_costs_one_request_a_minute(discovery, 
             clock.advance(60)
 
 
-async def test_a_token_without_a_key_id_never_makes_us_fetch_again(discovery):
+@pytest.mark.parametrize("kid", [None, "k1"])
+async def test_a_token_without_a_key_id_never_makes_us_fetch_again(discovery, kid):
     pages: dict[str, Any] = {}
     async with site(pages) as server:
-        pages |= {OIDC: document(server), "/jwks": {"keys": [key(None)]}}
+        pages |= {OIDC: document(server), "/jwks": {"keys": [key(kid)]}}
         for _ in range(5):
             assert 1 == len(await discovery.signing_keys(app_of(server), None))
         assert 1 == hits(server, "/jwks")

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -257,15 +258,20 @@ def tokens(token: Secret | None = None, facts: Mapping[str, Any] | None = None) 
 PAGES = {"/jwks": {"keys": [KEY.as_dict(private=False)]}, "/me": {"sub": "s-1", "org": "o-1"}}
 
 
-async def read(app: App, response: TokenResponse, nonce: Secret | None = NONCE) -> OwnerFacts:
+@asynccontextmanager
+async def owner_reader() -> AsyncIterator[OwnerReader]:
     transport, clock = Transport(plain_http_loopback=True), TestClock(NOW)
-    reader = OwnerReader(
-        transport=transport, discovery=Discovery(transport, clock, Limits()), clock=clock, limits=Limits()
-    )
     try:
-        return await reader.read(app, response, nonce, NOW)
+        yield OwnerReader(
+            transport=transport, discovery=Discovery(transport, clock, Limits()), clock=clock, limits=Limits()
+        )
     finally:
         await transport.close()
+
+
+async def read(app: App, response: TokenResponse, nonce: Secret | None = NONCE) -> OwnerFacts:
+    async with owner_reader() as reader:
+        return await reader.read(app, response, nonce, NOW)
 
 
 async def read_refused(app: App, response: TokenResponse, nonce: Secret | None = NONCE) -> Code:
@@ -288,6 +294,38 @@ async def test_userinfo_is_asked_with_the_token_when_a_rule_reads_it():
         facts = await read(app_at(server, owner=owner), tokens(id_token(server)))
         assert ("x:o-1:s-1", (server.url, "s-1")) == (facts.user_identity, facts.account)
         assert b"authorization: bearer at" in next(r for r in server.requests if b"/me" in r).lower()
+
+
+async def test_the_answer_of_userinfo_comes_along_for_the_facts_of_the_connection():
+    owner = Owner(user_identity=rule("userInfo", "x:{org}"))
+    async with site(PAGES) as server:
+        assert PAGES["/me"] == (await read(app_at(server, owner=owner), tokens(id_token(server)))).user_info
+
+
+@pytest.mark.parametrize(
+    "claims, code",
+    [
+        ({"iss": "https://evil.example"}, Code.SUBJECT_MISMATCH),
+        ({"aud": "another-client"}, Code.SUBJECT_MISMATCH),
+        ({"azp": "another-client"}, Code.SUBJECT_MISMATCH),
+        ({"exp": 1}, Code.ID_TOKEN_INVALID),
+        ({"sub": ""}, Code.ID_TOKEN_INVALID),
+    ],
+)
+async def test_an_id_token_of_a_refresh_is_another_subjects_or_invalid(claims, code):
+    async with site(PAGES) as server, owner_reader() as reader:
+        assert "x:s-1" == (await reader.read_again(app_at(server), tokens(id_token(server)), NOW)).user_identity
+        with pytest.raises(BrokerError) as refused:
+            await reader.read_again(app_at(server), tokens(id_token(server, **claims)), NOW)
+    assert code is refused.value.code
+
+
+async def test_a_login_is_known_by_the_claims_of_its_id_token_and_refused_without_one():
+    async with site(PAGES) as server, owner_reader() as reader:
+        assert "s-1" == (await reader.claims(app_at(server), tokens(id_token(server)), NONCE, NOW))["sub"]
+        with pytest.raises(BrokerError) as refused:
+            await reader.claims(app_at(server), tokens(), NONCE, NOW)
+    assert Code.SUBJECT_UNVERIFIABLE is refused.value.code
 
 
 async def test_a_provider_without_id_tokens_is_read_by_userinfo_alone():

@@ -59,6 +59,12 @@ def test_another_status_says_no_place(status: int) -> None:
     assert "" == redirect_note(REQUEST, status, "https://login.example/a")
 
 
+@pytest.mark.parametrize("header", ["Basic no base64", "Basic /w==", "Basic"])
+def test_a_header_that_is_no_basic_after_all_is_no_fault(header: str) -> None:
+    request = ProviderRequest("GET", URL, kind="keys", headers={"Authorization": Secret(header)})
+    assert "to https://idp.example/login," in redirect_note(request, 302, "/login")
+
+
 @given(secret=some.from_regex(r"[A-Za-z0-9_~.-]{12,64}", fullmatch=True), before=some.text(max_size=20))
 def test_no_secret_of_the_request_is_ever_said(secret: str, before: str) -> None:
     request = ProviderRequest("POST", URL, kind="code", form={"code": Secret(secret)})

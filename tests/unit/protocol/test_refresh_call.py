@@ -179,3 +179,49 @@ async def test_a_token_that_has_ended_may_not_come_back_without_a_new_end(
         assert Code.TOKEN_UNCHANGED is (await world.refused(grant)).code
     else:
         assert await world.redeem(grant) is not None
+
+
+class Owners:
+    """Names an owner in the answer to a refresh, and one when it is asked: an error is raised."""
+
+    def __init__(self, again: OwnerFacts, now: OwnerFacts | BrokerError | None) -> None:
+        self.again, self.now, self.asked = again, now, 0
+
+    async def read_again(self, *_: Any) -> OwnerFacts:
+        return self.again
+
+    async def ask(self, app: App, access: Secret) -> OwnerFacts | None:
+        self.asked += 1
+        if isinstance(self.now, BrokerError):
+            raise self.now
+        return self.now
+
+
+NOBODY, ALICE, BOB = OwnerFacts(), OwnerFacts(user_identity="acme:user:1"), OwnerFacts(user_identity="acme:user:2")
+
+
+@pytest.mark.parametrize(
+    ("again", "now", "asked", "verified"),
+    [
+        (ALICE, NOBODY, 0, True),
+        (NOBODY, ALICE, 1, True),
+        (NOBODY, None, 1, False),
+        (NOBODY, BrokerError(Code.PROVIDER_UNREACHABLE), 1, False),
+        (NOBODY, BOB, 1, Code.SUBJECT_MISMATCH),
+    ],
+    ids=["said in the answer", "said when asked", "never said", "cannot say now", "another user"],
+)
+async def test_the_owner_of_an_unverified_grant_is_compared_as_soon_as_the_provider_names_one(
+    again: OwnerFacts, now: Any, asked: int, verified: bool | Code
+) -> None:
+    world, owners, grant = World(answer(TOKENS)), Owners(again, now), replace(GRANT, unverified=True)
+    others: Any = world
+    scripted: Any = owners
+    world.redeemer = Redeemer(others, scripted, TestClock(NOW))
+    if isinstance(verified, Code):
+        assert verified is (await world.refused(grant)).code
+    else:
+        redeemed = await world.redeem(grant)
+        assert redeemed is not None
+        assert verified is redeemed.verified
+    assert asked == owners.asked

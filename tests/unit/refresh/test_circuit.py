@@ -69,6 +69,13 @@ def test_a_pause_that_was_asked_for_is_kept_to_the_second(circuits: Circuits, cl
     assert None is refusal(circuits)
 
 
+def test_the_first_pause_of_a_limited_rate_is_a_second_at_most(circuits: Circuits, clock: TestClock) -> None:
+    circuits.failed("mail", BUSY)
+    assert refusal(circuits) is not None
+    clock.advance(1)
+    assert None is refusal(circuits)
+
+
 def test_pauses_grow_to_five_seconds_and_no_further(circuits: Circuits, clock: TestClock) -> None:
     """So that a provider that is back is noticed soon."""
     pauses = []

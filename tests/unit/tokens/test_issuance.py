@@ -124,6 +124,12 @@ async def test_a_turn_whose_subject_was_exchanged_is_not_answered_with_the_one_b
     assert Code.SUBJECT_UNAVAILABLE is code_of(await context.get_access_token("mail"))
 
 
+async def test_the_time_of_a_token_call_is_the_one_that_passed_on_the_clock(harness: Harness) -> None:
+    await harness.broker.oauth(turn()).get_access_token("mail")
+    times = harness.broker.metrics.times[Timing.TOKEN_CALL, ("ready",)]
+    assert 0 <= times.seconds < 1
+
+
 async def test_a_grant_that_was_written_elsewhere_is_read_anew(harness: Harness) -> None:
     context, elsewhere = await remembered(harness), Repository(harness.store)
     versioned = await elsewhere.grant(GrantKey("mail", ALICE))

@@ -168,6 +168,16 @@ async def test_a_version_that_only_looks_the_same_to_a_stat_is_noticed_while_you
     await broker.close()
 
 
+async def test_a_closed_store_calls_no_entry_unchanged(store):
+    """Another folder may have its descriptor by then."""
+    entry = await store.put(store.key("grants", "a"), b"x", expect=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(entry.stamp), "holds", lambda *_: True)
+        assert store.unchanged(entry)
+        await store.close()
+        assert not store.unchanged(entry)
+
+
 async def test_an_entry_of_another_backend_is_never_unchanged(store):
     entry = await store.put(store.key("grants", "a"), b"x", expect=0)
     foreign = type(entry)(entry.key, entry.generation, entry.body, stamp=None)

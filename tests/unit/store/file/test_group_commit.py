@@ -11,6 +11,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.group_commit import GroupCommit
 from oauthbroker.store.posix.system_calls import Fs
@@ -123,6 +125,22 @@ async def test_writes_of_a_store_that_wait_together_share_syncs(tmp_path: Path) 
     refused = await asyncio.gather(*(store.put(key, b"y", expect=1) for key in keys), return_exceptions=True)
     assert {Code.STORE_UNAVAILABLE} == {each.code for each in refused if isinstance(each, BrokerError)}
     assert len(keys) == len([each for each in refused if isinstance(each, BrokerError)])
+    fs.full = False
+    await store.close()
+
+
+async def test_a_damaged_record_is_set_aside_durably(tmp_path: Path) -> None:
+    """Else a loss of power brings it back, over the record that has taken its place."""
+    fs = SlowFolders()
+    store = open_file_store(tmp_path, fs=fs)
+    key = store.key("grants", "a")
+    await store.put(key, b"x", expect=0)
+    (tmp_path / "store" / "data" / "grants" / key.name).write_bytes(b"damaged")
+    assert store._entries.keep_aside(key)
+    fs.full = True
+    with pytest.raises(BrokerError) as refused:
+        await store.set_aside(key)
+    assert Code.STORE_UNAVAILABLE is refused.value.code
     fs.full = False
     await store.close()
 

@@ -111,6 +111,20 @@ async def test_a_thousand_of_them_cost_no_write_much(tmp_path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, None])
+def test_a_new_file_that_cannot_be_locked_is_removed(tmp_path: Path, error: type[BaseException] | None) -> None:
+    class Disk(Fs):
+        def try_lock(self, fd: int) -> bool:
+            if error is not None:
+                raise error
+            return False
+
+    fs = Disk()
+    with closing(fs, fs.open_root(tmp_path)) as folder, pytest.raises(error or BrokerError):
+        new_temp(fs, folder, ".one.")
+    assert [] == [*tmp_path.iterdir()]
+
+
 def test_a_copy_that_leaves_one_has_the_next_start_look_for_it(tmp_path: Path) -> None:
     open_and_close(tmp_path)
     raw, fs = RawFiles(tmp_path / "store", make=True), KeepsFiles()

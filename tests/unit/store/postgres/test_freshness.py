@@ -17,9 +17,10 @@ GRANT = Entry(Key("grants", "00"), 1, b"", stamp=7)
 
 
 class DatabaseAway:
-    closed = False
+    closed, asked = False, 0
 
     async def read(self, statement: str, values: dict[str, Any]) -> Any:
+        self.asked += 1
         raise BrokerError(Code.STORE_UNAVAILABLE)
 
 
@@ -114,3 +115,14 @@ async def test_a_failure_that_is_no_outage_confirms_nothing(closed: bool, fails:
     with pytest.raises(BrokerError) as refused:
         await freshness.is_current(GRANT)
     assert fails is refused.value.code
+
+
+async def test_a_database_that_was_found_away_is_not_asked_again_at_each_call():
+    """A call would wait for it, although its answer is known."""
+    database = DatabaseAway()
+    feed = Feed(Secret("postgresql://nowhere"))
+    freshness = Freshness(database, feed, degraded_seconds=30)  # type: ignore[arg-type]
+    freshness.learn(GRANT, feed.mark)
+    for _ in range(3):
+        assert await freshness.is_current(GRANT)
+    assert 1 == database.asked

@@ -72,3 +72,12 @@ async def test_calls_wait_for_a_database_that_may_only_be_restarting(pools: Pool
     async with asyncio.timeout(30):
         await pools._looked.wait()  # the first attempt to connect has failed
     assert not await is_at_once(pools)
+
+
+async def test_a_pool_that_takes_over_after_an_outage_tells_who_waits_that_the_database_is_back(pools: Pools) -> None:
+    told = [pools.back.listen()]
+    await pools._take_over(was_away=False)
+    told.append(pools.back.listen())
+    await pools._take_over(was_away=True)
+    told.append(pools.back.listen())
+    assert (True, False) == (told[0] is told[1], told[1] is told[2])
