@@ -91,7 +91,8 @@ class WorldLoop(asyncio.BaseEventLoop):
 
     def outside_later(self, seconds: float, call: Callable[..., object], *given: Any) -> None:
         """Call something that no process runs: it comes also while its asker is frozen, or dead."""
-        self.call_at(self._time + seconds, call, *given, context=self._outside)
+        when = self._time + seconds
+        heapq.heappush(self._timers, (when, next(self._count), Turn(when, call, given, self._outside)))
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *given: Any, context: Context | None = None
@@ -104,7 +105,10 @@ class WorldLoop(asyncio.BaseEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *given: Any, context: Context | None = None
     ) -> Turn:
-        return self.call_at(self._time + delay, callback, *given, context=context)
+        when = self._time + delay
+        turn = Turn(when, callback, given, context or copy_context())
+        heapq.heappush(self._timers, (when, next(self._count), turn))
+        return turn
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *given: Any, context: Context | None = None
@@ -136,21 +140,28 @@ class WorldLoop(asyncio.BaseEventLoop):
         return task
 
     def _run_once(self) -> None:
-        awake = [each for each in self.processes if each.ready and each.runs]
-        if not awake:
-            self._jump()
-            return
-        process = awake[self._dice.randrange(len(awake))] if len(awake) > 1 else awake[0]
+        """Run turns until the loop is stopped."""
+        processes, pick = self.processes, self._dice.randrange
+        while not self._stopping:
+            awake = [each for each in processes if each.ready and each.runs]
+            if awake:
+                self._run_turn(awake[pick(len(awake))] if len(awake) > 1 else awake[0])
+            else:
+                self._jump()
+
+    def _run_turn(self, process: Process) -> None:
+        """Run what is ready in a process, until one of the callbacks freezes or kills it."""
         ready = process.ready
         for _ in range(len(ready)):
             if not process.runs:
-                break
+                return
             turn = ready.popleft()
-            if turn.callback is not None:
-                try:
-                    turn.context.run(turn.callback, *turn.given)
-                except Exception as error:  # noqa: BLE001  (as any loop does)
-                    self.call_exception_handler({"message": f"{turn.callback} failed", "exception": error})
+            if turn.callback is None:
+                continue
+            try:
+                turn.context.run(turn.callback, *turn.given)
+            except Exception as error:  # noqa: BLE001  (as any loop does)
+                self.call_exception_handler({"message": f"{turn.callback} failed", "exception": error})
 
     def _jump(self) -> None:
         """Let the next timer be due, and all others of that moment."""
