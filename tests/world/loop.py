@@ -66,6 +66,8 @@ class NothingLeftError(Exception):
 class WorldLoop(asyncio.BaseEventLoop):
     """Runs callbacks until the work given to `run_until_complete` is done. Opens no file, socket or thread."""
 
+    _stopping: bool  # of BaseEventLoop
+
     def __init__(self, dice: Random) -> None:
         super().__init__()
         self._time, self._dice, self._count = BEGIN, dice, count()

@@ -94,8 +94,8 @@ class ConnectionPool(OpenedHere):
         raise failed
 
     async def _answer(self, held: Held, statement: str, values: Values) -> list[tuple[Any, ...]]:
-        """Wait for the rows, at most as long as our patience lasts. A task that was cancelled ends as cancelled: the pool
-        may take the cancel for a connection that came too late (python/cpython#86296), and a statement that fails
+        """Wait for the rows, at most as long as our patience lasts. A task that was cancelled ends as cancelled: the
+        pool may take the cancel for a connection that came too late (python/cpython#86296), and a statement that fails
         meanwhile raises its own error."""
         task = asyncio.current_task()
         before = task.cancelling() if task else 0
