@@ -89,7 +89,8 @@ async def test_a_statement_with_an_early_answer_sets_one_timer(monkeypatch: pyte
     loop = asyncio.get_running_loop()
     with patch.object(loop, "call_at", wraps=loop.call_at) as timers:
         assert [(1,)] == await connections.read("select 1")
-    assert (1, []) == (timers.call_count, cut)
+    assert timers.call_count == 1
+    assert not cut
 
 
 @pytest.mark.slow
