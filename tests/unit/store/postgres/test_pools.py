@@ -97,20 +97,19 @@ async def test_a_statement_with_an_early_answer_sets_one_timer(monkeypatch: pyte
 async def test_a_statement_that_goes_on_after_its_end_is_cut_a_second_later(monkeypatch: pytest.MonkeyPatch) -> None:
     async def deaf(*_: object) -> None:
         """As the driver, which asks the server to end the statement and waits for that."""
-        for _ in range(500):
+        while not cut and loop.time() < began + 5:
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.01)
-            if cut:
-                return
 
     connections, cut = fake(monkeypatch, deaf)
     monkeypatch.setattr(connection_pool, "SLOW_SECONDS", 0.01)
     monkeypatch.setattr(connection_pool, "PATIENCE_SECONDS", 0.05)
-    began = asyncio.get_running_loop().time()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     with pytest.raises(BrokerError, match="does not answer"):
         await connections.write("select 1")
     assert cut
-    assert asyncio.get_running_loop().time() - began >= 1.05
+    assert loop.time() - began >= 1.05
 
 
 async def test_calls_wait_for_a_database_that_may_only_be_restarting(pools: Pools) -> None:
