@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
 import psycopg
@@ -17,7 +17,7 @@ from oauthbroker.store.keys.keyed_store import OpenedHere
 from oauthbroker.store.postgres.connect_failures import NOT_A_URL, connect_failure, is_lasting
 from oauthbroker.store.postgres.contact import Contact
 from oauthbroker.store.postgres.one_statement import rows_of
-from oauthbroker.store.postgres.pools import MOST_CONNECTIONS, Held, Pools
+from oauthbroker.store.postgres.pools import MOST_CONNECTIONS, Pools
 from oauthbroker.store.postgres.rights import MISSING, NEEDED, NO_RIGHT, READ_ONLY, refuse
 
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
@@ -72,9 +72,10 @@ class ConnectionPool(OpenedHere):
         self.check_open()
         failed: BrokerError | _Lost
         lacks_right = False
-        held = self._pools.connection()
+        slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._pools.suspect)
         try:
-            rows = await self._answer(held, statement, values)
+            async with asyncio.timeout(PATIENCE_SECONDS), _cancels():
+                rows = await self._answer(statement, values)
         except (TimeoutError, PoolTimeout):
             failed = BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER)
             self._pools.suspect()
@@ -89,32 +90,28 @@ class ConnectionPool(OpenedHere):
         else:
             self.contact.heard()
             return rows
+        finally:
+            slow.cancel()
         if lacks_right and statement != MISSING:
             refuse(await self._run(MISSING, NEEDED))
         raise failed
 
-    async def _answer(self, held: Held, statement: str, values: Values) -> list[tuple[Any, ...]]:
-        """Wait for the rows, at most as long as our patience lasts. A task that was cancelled ends as cancelled: the
-        pool may take the cancel for a connection that came too late (python/cpython#86296), and a statement that fails
-        meanwhile raises its own error."""
-        task = asyncio.current_task()
-        before = task.cancelling() if task else 0
-        async with asyncio.timeout(None) as patience:
-            slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._is_slow, held, patience)
-            try:
-                async with held as connection:
-                    return await rows_of(connection, statement, (values() if callable(values) else values) or {})
-            finally:
-                slow.cancel()
-                if task and task.cancelling() > before:
-                    raise asyncio.CancelledError
+    async def _answer(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
+        async with self._pools.connection() as connection:
+            return await rows_of(connection, statement, (values() if callable(values) else values) or {})
 
-    def _is_slow(self, held: Held, patience: asyncio.Timeout) -> None:
-        """Begin to measure the patience with a statement. Most have their answer before."""
-        self._pools.suspect()
-        left = PATIENCE_SECONDS - SLOW_SECONDS
-        patience.reschedule(asyncio.get_running_loop().time() + left)
-        held.cut_after(left + 1)
+
+@asynccontextmanager
+async def _cancels() -> AsyncIterator[None]:
+    """End the body as cancelled if its task was. The pool may take the cancel for a connection that came too late
+    (python/cpython#86296), and a statement that fails meanwhile raises its own error."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        yield
+    finally:
+        if task and task.cancelling() > before:
+            raise asyncio.CancelledError
 
 
 class _Lost(Exception):

@@ -12,8 +12,8 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -45,9 +45,6 @@ _PROBE: Final[Mapping[str, Any]] = {**TERMS, "connect_timeout": 2}  # the least:
 holds_lease: ContextVar[bool] = ContextVar("holds_lease", default=False)  # of the task that runs a statement
 
 
-_Pool = AsyncConnectionPool[psycopg.AsyncConnection[Any]]
-
-
 class Pools:
     """The pool in use. Belongs to one event loop. `back` notifies when the database is back after it was away."""
 
@@ -65,9 +62,20 @@ class Pools:
         self._away: psycopg.Error | None = None  # why a database that is known to be away accepts no connection
         self._tasks = set[asyncio.Task[None]]()
 
-    def connection(self) -> Held:
-        """Hold a connection for one body. If it is broken afterwards, the next pool is on its way."""
-        return Held(self)
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """Hold a connection for the body. If it is broken afterwards, the next pool is on its way."""
+        pool, connection = await self._taken()
+        stuck = asyncio.get_running_loop().call_later(self._patience + 1, _cut, connection)
+        self._in_use.add(connection)
+        try:
+            yield connection
+        finally:
+            stuck.cancel()
+            self._in_use.discard(connection)
+            if connection.closed and pool is self._pool:
+                self._look(is_broken=True)
+            await pool.putconn(connection)
 
     def suspect(self) -> None:
         """Look whether the database is away: no connection came in time, or no answer."""
@@ -80,7 +88,7 @@ class Pools:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._pool.close()
 
-    def _made(self) -> _Pool:
+    def _made(self) -> AsyncConnectionPool[psycopg.AsyncConnection[Any]]:
         return AsyncConnectionPool(
             self._url.reveal(),
             min_size=1,
@@ -98,7 +106,9 @@ class Pools:
         if pool is self._pool:
             self._look(is_broken=True)
 
-    async def take(self) -> tuple[_Pool, psycopg.AsyncConnection[Any]]:
+    async def _taken(
+        self,
+    ) -> tuple[AsyncConnectionPool[psycopg.AsyncConnection[Any]], psycopg.AsyncConnection[Any]]:
         """Take a connection, from the next pool if that takes over meanwhile."""
         while True:
             await self._looked.wait()
@@ -110,19 +120,10 @@ class Pools:
             try:
                 if pool.closed:
                     await pool.open()
-                connection = await pool.getconn()
+                return pool, await pool.getconn()
             except PoolClosed:
                 if pool is self._pool and self._away is None:
                     raise
-            else:
-                self._in_use.add(connection)
-                return pool, connection
-
-    async def give_back(self, pool: _Pool, connection: psycopg.AsyncConnection[Any]) -> None:
-        self._in_use.discard(connection)
-        if connection.closed and pool is self._pool:
-            self._look(is_broken=True)
-        await pool.putconn(connection)
 
     def _look(self, *, is_broken: bool) -> None:
         if self._probe is None and not self._closed:
@@ -172,35 +173,6 @@ class Pools:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-class Held:
-    """A connection for the body of one `async with`."""
-
-    __slots__ = ("_pools", "_stuck", "_taken")
-
-    def __init__(self, pools: Pools) -> None:
-        self._pools = pools
-        self._stuck: asyncio.TimerHandle | None = None
-        self._taken: tuple[_Pool, psycopg.AsyncConnection[Any]] | None = None
-
-    def cut_after(self, seconds: float) -> None:
-        """Cut the connection that is held then."""
-        self._stuck = asyncio.get_running_loop().call_later(seconds, self._cut)
-
-    def _cut(self) -> None:
-        if self._taken is not None:
-            _cut(self._taken[1])
-
-    async def __aenter__(self) -> psycopg.AsyncConnection[Any]:
-        self._taken = await self._pools.take()
-        return self._taken[1]
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._stuck is not None:
-            self._stuck.cancel()
-        if self._taken is not None:
-            await self._pools.give_back(*self._taken)
 
 
 def _cut(connection: psycopg.AsyncConnection[Any]) -> None:

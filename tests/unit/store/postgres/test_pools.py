@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
-from unittest.mock import AsyncMock, patch
 
 import psycopg
 import pytest
 
-from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
-from oauthbroker.store.postgres import connection_pool
 from oauthbroker.store.postgres import pools as module
-from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.pools import Pools
 
 
@@ -71,45 +65,6 @@ async def test_a_server_that_is_full_takes_no_connection_away_from_a_slow_statem
     assert pools._probe is not None
     await pools._probe
     assert (1, before, None) == (asked, pools._pool, pools._away)
-
-
-def fake(monkeypatch: pytest.MonkeyPatch, statement: Callable[..., Awaitable[Any]]) -> tuple[ConnectionPool, list[Any]]:
-    """Return connections on which `statement` runs, and those that were cut."""
-    connections, cut = ConnectionPool(Secret("postgresql:///nothing")), list[Any]()
-    monkeypatch.setattr(connection_pool, "rows_of", statement)
-    monkeypatch.setattr(connections._pools, "take", AsyncMock(return_value=(None, "a connection")))
-    monkeypatch.setattr(connections._pools, "give_back", AsyncMock())
-    monkeypatch.setattr(connections._pools, "suspect", lambda: None)
-    monkeypatch.setattr(module, "_cut", cut.append)
-    return connections, cut
-
-
-async def test_a_statement_with_an_early_answer_sets_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    connections, cut = fake(monkeypatch, AsyncMock(return_value=[(1,)]))
-    loop = asyncio.get_running_loop()
-    with patch.object(loop, "call_at", wraps=loop.call_at) as timers:
-        assert [(1,)] == await connections.read("select 1")
-    assert timers.call_count == 1
-    assert not cut
-
-
-@pytest.mark.slow
-async def test_a_statement_that_goes_on_after_its_end_is_cut_a_second_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def deaf(*_: object) -> None:
-        """As the driver, which asks the server to end the statement and waits for that."""
-        while not cut and loop.time() < began + 5:
-            with suppress(asyncio.CancelledError):
-                await asyncio.sleep(0.01)
-
-    connections, cut = fake(monkeypatch, deaf)
-    monkeypatch.setattr(connection_pool, "SLOW_SECONDS", 0.01)
-    monkeypatch.setattr(connection_pool, "PATIENCE_SECONDS", 0.05)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    with pytest.raises(BrokerError, match="does not answer"):
-        await connections.write("select 1")
-    assert cut
-    assert loop.time() - began >= 1.05
 
 
 async def test_calls_wait_for_a_database_that_may_only_be_restarting(pools: Pools) -> None:
