@@ -36,6 +36,8 @@ def live(seeds: range, *, trace: bool, stop: bool) -> Told:
     from tests.world.run import lived  # after a fault was planted
 
     gc.disable()  # a world has many cycles, and ends as a whole
+    gc.collect()
+    gc.freeze()  # what all worlds share is not looked through again
     broken, states, laws, began = 0, 0, set[str](), time.process_time()
     for seed in seeds:
         found = lived(seed, trace=trace)

@@ -43,6 +43,9 @@ class Weather:
     slowness: tuple[float, float] = (0.5, 4.0)
 
 
+CALM = Weather()
+
+
 @dataclass(eq=False)
 class Session:
     """The server's side of a connection. `broken` once the server has lost it."""
@@ -64,7 +67,7 @@ class Database:
     tables: Tables
     dice: Random
     later: Callable[..., None] = call_later
-    weather: Weather = Weather()
+    weather: Weather = CALM
     watch: Callable[[Place], None] = lambda _: None
     trace: Callable[..., None] = lambda *_: None
     away: set[str] = field(default_factory=set)
@@ -101,7 +104,8 @@ class Database:
         """Run a statement. Raises OperationalError if the connection is lost: then it is run, or not."""
         answer: asyncio.Future[Rows] = asyncio.get_running_loop().create_future()
         session.asked.add(answer)
-        there, back = (self.dice.uniform(*self.weather.latency) for _ in range(2))
+        least, most = self.weather.latency
+        there, back = self.dice.uniform(least, most), self.dice.uniform(least, most)
         fate = self._fate()
         if fate == "slow":
             back = self.dice.uniform(*self.weather.slowness)
@@ -113,6 +117,8 @@ class Database:
 
     def _fate(self) -> str:
         luck, weather = self.dice.random(), self.weather
+        if weather is CALM:
+            return ""
         for fate in ("lost_before", "lost_after", "stuck", "slow"):
             luck -= getattr(weather, fate)
             if luck < 0:

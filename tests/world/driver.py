@@ -46,7 +46,7 @@ class Connection:
     async def execute(self, statement: str, values: Mapping[str, Any] | Sequence[Any] | None = None) -> Cursor:
         if self.closed:
             raise psycopg.OperationalError("the connection is closed")
-        given = values if isinstance(values, Mapping) else dict(zip("0123", values or (), strict=False))
+        given = values if type(values) is dict else dict(zip("0123", values or (), strict=False))
         try:
             return Cursor(await self._database.ask(self._session, statement, given))
         except (psycopg.OperationalError, asyncio.CancelledError):
@@ -96,6 +96,9 @@ class Pool:
         self.closed = False
 
     async def getconn(self) -> Connection:
+        if self._idle and not self.closed:
+            self._taken += 1
+            return self._idle.pop()
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._connected()

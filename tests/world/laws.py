@@ -61,6 +61,7 @@ class Laws:
         self.sessions = dict[Place, AuthSession]()
         self._events_stored = dict[str, float]()  # when an event was first in an outbox
         self._rings = dict[bytes, Keyring]()
+        self._bodies = dict[tuple[bytes, Place, bytes], bytes]()  # of records that were opened, by keyring and place
         self._connected, self._unrevoked, self.grants_ended = set[str](), set[str](), set[str]()
         self._issued, self._ready = Counter[Process](), Counter[Process]()
         self._given = defaultdict[tuple[Process, Pair], list[tuple[float, int, int]]](list)
@@ -97,7 +98,10 @@ class Laws:
         document = (self._world.database.tables.keyring or (b"", 0))[0]
         if document not in self._rings:
             self._rings[document] = Keyring.opened(document, kek())
-        return self._rings[document].unseal(place[0], place[1].hex(), record, kinds=KINDS)[1]
+        known = document, place, record
+        if known not in self._bodies:
+            self._bodies[known] = self._rings[document].unseal(place[0], place[1].hex(), record, kinds=KINDS)[1]
+        return self._bodies[known]
 
     def stored(self, place: Place) -> None:
         """Look at a grant or a session that was written."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from asyncio.events import Handle, TimerHandle
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextvars import Context, ContextVar, copy_context
 from itertools import count
@@ -26,7 +25,7 @@ class Process:
 
     def __init__(self, name: str) -> None:
         self.name, self.runs, self.killed = name, True, False
-        self.ready = deque[Handle]()
+        self.ready = deque[Turn]()
         self.tasks = set[asyncio.Task[Any]]()  # or those of a killed process would be collected, and run to their end
 
     def __repr__(self) -> str:
@@ -34,6 +33,25 @@ class Process:
 
 
 _process: ContextVar[Process] = ContextVar("process")
+
+
+class Turn:
+    """A callback that waits for its time or its turn. It has what asyncio asks of a handle, and no more."""
+
+    __slots__ = ("_when", "callback", "context", "given")
+
+    def __init__(self, when: float, callback: Callable[..., object], given: Sequence[Any], context: Context) -> None:
+        self._when, self.given, self.context = when, given, context
+        self.callback: Callable[..., object] | None = callback
+
+    def cancel(self) -> None:
+        self.callback, self.given = None, ()
+
+    def cancelled(self) -> bool:
+        return self.callback is None
+
+    def when(self) -> float:
+        return self._when
 
 
 def current_process() -> Process:
@@ -48,11 +66,12 @@ class NothingLeftError(Exception):
 class WorldLoop(asyncio.BaseEventLoop):
     """Runs callbacks until the work given to `run_until_complete` is done. Opens no file, socket or thread."""
 
-    _scheduled: list[tuple[float, int, TimerHandle]]  # compared without a call
+    _stopping: bool  # of BaseEventLoop
 
     def __init__(self, dice: Random) -> None:
         super().__init__()
-        self._time, self._dice, self._timers = BEGIN, dice, count()
+        self._time, self._dice, self._count = BEGIN, dice, count()
+        self._timers = list[tuple[float, int, Turn]]()  # compared without a call
         self.outside = Process("outside")  # the database, the provider, people
         self.processes = [self.outside]
         self.faults = list[str]()
@@ -74,24 +93,31 @@ class WorldLoop(asyncio.BaseEventLoop):
 
     def outside_later(self, seconds: float, call: Callable[..., object], *given: Any) -> None:
         """Call something that no process runs: it comes also while its asker is frozen, or dead."""
-        self.call_at(self._time + seconds, call, *given, context=self._outside)
+        when = self._time + seconds
+        heapq.heappush(self._timers, (when, next(self._count), Turn(when, call, given, self._outside)))
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *given: Any, context: Context | None = None
-    ) -> TimerHandle:
+    ) -> Turn:
         """Call something later. Timers of one moment come in the order in which they were set."""
-        timer = TimerHandle(when, callback, given, self, context)
-        heapq.heappush(self._scheduled, (when, next(self._timers), timer))
-        return timer
+        turn = Turn(when, callback, given, context or copy_context())
+        heapq.heappush(self._timers, (when, next(self._count), turn))
+        return turn
 
-    def _call_soon(self, callback: Callable[..., object], args: Any, context: Context | None) -> Handle:
-        handle = Handle(callback, args, self, context)
-        self._has_turn(handle)
-        return handle
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *given: Any, context: Context | None = None
+    ) -> Turn:
+        when = self._time + delay
+        turn = Turn(when, callback, given, context or copy_context())
+        heapq.heappush(self._timers, (when, next(self._count), turn))
+        return turn
 
-    def _has_turn(self, handle: Handle) -> None:
-        """Let the process of a callback run it."""
-        handle._context.get(_process, self.outside).ready.append(handle)  # type: ignore[attr-defined]
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *given: Any, context: Context | None = None
+    ) -> Turn:
+        turn = Turn(self._time, callback, given, context or copy_context())
+        turn.context.get(_process, self.outside).ready.append(turn)
+        return turn
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Run work for a thread inline, at a later moment."""
@@ -116,30 +142,41 @@ class WorldLoop(asyncio.BaseEventLoop):
         return task
 
     def _run_once(self) -> None:
-        awake = [each for each in self.processes if each.ready and each.runs]
-        if not awake:
-            self._jump()
-            return
-        process = awake[self._dice.randrange(len(awake))] if len(awake) > 1 else awake[0]
-        for _ in range(len(process.ready)):
+        """Run turns until the loop is stopped."""
+        processes, pick = self.processes, self._dice.randrange
+        while not self._stopping:
+            awake = [each for each in processes if each.ready and each.runs]
+            if awake:
+                self._run_turn(awake[pick(len(awake))] if len(awake) > 1 else awake[0])
+            else:
+                self._jump()
+
+    def _run_turn(self, process: Process) -> None:
+        """Run what is ready in a process, until one of the callbacks freezes or kills it."""
+        ready = process.ready
+        for _ in range(len(ready)):
             if not process.runs:
-                break
-            handle = process.ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+                return
+            turn = ready.popleft()
+            if turn.callback is None:
+                continue
+            try:
+                turn.context.run(turn.callback, *turn.given)
+            except Exception as error:  # noqa: BLE001  (as any loop does)
+                self.call_exception_handler({"message": f"{turn.callback} failed", "exception": error})
 
     def _jump(self) -> None:
         """Let the next timer be due, and all others of that moment."""
-        timers = self._scheduled
-        while timers and timers[0][2]._cancelled:
+        timers = self._timers
+        while timers and timers[0][2].callback is None:
             heapq.heappop(timers)
         if not timers:
             raise NothingLeftError
-        self._time = max(self._time, timers[0][0])
-        while timers and timers[0][0] <= self._time:
-            timer = heapq.heappop(timers)[2]
-            if not timer._cancelled:
-                self._has_turn(timer)
+        now = self._time = max(self._time, timers[0][0])
+        while timers and timers[0][0] <= now:
+            turn = heapq.heappop(timers)[2]
+            if turn.callback is not None:
+                turn.context.get(_process, self.outside).ready.append(turn)
 
     def _asyncgen_firstiter_hook(self, agen: Any) -> None:
         """Note no generator: each world ends all its tasks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from tests.world.database import Weather
+from tests.world.database import CALM
 from tests.world.provider import Mood
 from tests.world.rest import at_rest
 from tests.world.work import Work
@@ -44,7 +44,7 @@ async def _life(world: World) -> None:
     await work.go_on(STEPS)
     if work.tasks and not world.laws.broken:
         await asyncio.wait(work.tasks, timeout=LONGEST_TROUBLE)
-    world.database.weather, world.provider.mood = Weather(), Mood()
+    world.database.weather, world.provider.mood = CALM, Mood()
     if not world.laws.broken:
         await at_rest(world, work)
     world.laws.check_histories()

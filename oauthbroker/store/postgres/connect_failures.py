@@ -50,7 +50,7 @@ def connect_failure(error: psycopg.Error) -> str:
 
 def is_lasting(error: psycopg.Error) -> bool:
     """Return whether time alone does not mend the cause. Of several hosts one that may come back is enough."""
-    return connect_failure(error) != "" and not _PASSING.search(str(error))
+    return not _PASSING.search(str(error)) and connect_failure(error) != ""
 
 
 def shown_address(url: Secret) -> str:
