@@ -21,6 +21,16 @@ Class = type[Any]
 Fields = Sequence[Field[Any]]
 Methods = dict[str, Any]
 
+
+class _Default:
+    """Stands in a signature for what a factory makes, as in Python's own."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_DEFAULT = _Default()
+
 if not TYPE_CHECKING:  # type checkers read Python's own
 
     def dataclass(
@@ -72,7 +82,7 @@ class Init:
 
 def _init(cls: Class, *, frozen: bool) -> FunctionType:
     """Compile the `__init__` of a class."""
-    names: dict[str, Any] = {"__name__": cls.__module__, "_put": object.__setattr__, "_missing": MISSING}
+    names: dict[str, Any] = {"__name__": cls.__module__, "_put": object.__setattr__, "_missing": _DEFAULT}
     by_place, by_name, body = ["self"], ["*"], []
     for each in fields(cls):
         name, default, value = each.name, "", each.name

@@ -94,7 +94,7 @@ def behaviour(cls: Any, given: list[dict[str, Any]]) -> dict[str, Any]:
     name = next(iter(given[0]), "")
     seen = {
         "parameters": [
-            (p.name, p.kind, p.default is p.empty, p.annotation) for p in inspect.signature(cls).parameters.values()
+            (p.name, p.kind, repr(p.default), p.annotation) for p in inspect.signature(cls).parameters.values()
         ],
         "is at": (cls.__init__.__module__, cls.__init__.__qualname__),
         "pattern": cls.__match_args__,
