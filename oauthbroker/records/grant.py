@@ -9,7 +9,7 @@ from typing import Any, Literal
 from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App, AppKind
-from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.grant_key import GrantKey, grant_id
 from oauthbroker.model.static_credential import FLOW as STATIC_FLOW
 from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.records import codec
@@ -87,7 +87,7 @@ class Grant:
 
     @property
     def id(self) -> str:
-        return self.key.id
+        return grant_id(self.app, self.subject, self.account)
 
     @property
     def kind(self) -> AppKind:

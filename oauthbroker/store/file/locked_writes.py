@@ -98,25 +98,20 @@ class Writer:
         """Do the whole write at once if the lock is free, or another thread here frees it in a moment; else return the
         prepared version, whose lock must be waited for."""
         prepared, turn = prepare(), self._turns[lock]
-        is_next = turn.acquire(timeout=_NEXT_SECONDS)
-        try:
-            return self._install_now(lock, prepared) if is_next else prepared
-        finally:
-            if is_next:
-                turn.release()
-
-    def _install_now(self, lock: str, prepared: Prepared) -> Entry | Prepared:
+        if not turn.acquire(timeout=_NEXT_SECONDS):
+            return prepared
+        held = None
         try:
             held = self._locks.try_now(lock)
+            return prepared if held is None else self._entries.install(prepared, held)
         except BaseException:
-            self._entries.discard(prepared)
+            if held is None:
+                self._entries.discard(prepared)
             raise
-        if held is None:
-            return prepared
-        try:
-            return self._entries.install(prepared, held)
         finally:
-            held.release()
+            if held is not None:
+                held.release()
+            turn.release()
 
     async def _under_lock(self, key: Key, work: Callable[[HeldLock], T]) -> T:
         async with self._locks.hold(write_lock(key), PATIENCE_SECONDS) as held:

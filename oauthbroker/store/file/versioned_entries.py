@@ -262,10 +262,21 @@ class EntryFiles:
         return True
 
     def _expect(self, key: Key, generation: int, held: HeldLock) -> bool:
-        """Check the entry's generation and raise Conflict if it differs. Return True if there is no entry."""
+        """Check the entry's generation and raise Conflict if it differs. Return True if there is no entry.
+
+        A damaged entry counts as generation 0 after it is copied aside, so that a caller that saw the damage can write
+        anew.
+        """
         missing, current = False, generation
         if not self._is_known(key, generation):
-            missing, current = self._current(key)
+            try:
+                entry = self._read_surely(key)
+                missing, current = entry is None, entry.generation if entry else 0
+            except BrokerError as exc:
+                if exc.code is not Code.RECORD_CORRUPT:
+                    raise
+                self.keep_aside(key)
+                current = 0
         if current != generation:
             raise Conflict
         if not held.still_named():
@@ -279,18 +290,3 @@ class EntryFiles:
             return False
         found = read_file(self._fs, self._folders.by_kind[key.kind], key.name, HEADER)
         return found is not None and found[0][:HEADER] == header
-
-    def _current(self, key: Key) -> tuple[bool, int]:
-        """Return whether there is no entry, and the generation in place.
-
-        A damaged entry counts as generation 0 after it is copied aside, so that a caller that saw the damage can write
-        anew.
-        """
-        try:
-            entry = self._read_surely(key)
-        except BrokerError as exc:
-            if exc.code is not Code.RECORD_CORRUPT:
-                raise
-            self.keep_aside(key)
-            return False, 0
-        return entry is None, entry.generation if entry else 0
