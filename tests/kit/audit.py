@@ -16,8 +16,7 @@ AT = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
 ENTRY = TokenIssued(app="mail", grant="sha256:00", agent="planner", tool="Tool/mail", instance="1700000000.000100")
 SYNCS = (checkpoint, folder, slot)  # the modules that sync for the audit log, each by a name of its own
 KEYS = AuditKeys(label_macs(b"k" * 32))
-FOREIGN_SYNCS = (checkpoint, folder, slot)  # the modules that sync for the audit log, each by a name of its own
-KEYS = AuditKeys(label_macs(b"x" * 32))
+FOREIGN_KEYS = AuditKeys(label_macs(b"x" * 32))
 
 
 def write(folder: Path, count: int = 1, *, keys: AuditKeys = KEYS, most_bytes: int = 1 << 20) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-
 from datetime import UTC, datetime
 
 import pytest
@@ -112,7 +111,7 @@ def test_a_caveat_that_is_not_understood_is_never_passed_over(body: str) -> None
 
 
 @pytest.mark.parametrize("body", [b'{"tool":"Tool/a","tool":"Tool/b"}', b'{"apps":{"mail":["read"],"mail":null}}'])
-def test_a_caveat_with_a_name_twice_is_unauthenticated_whichever_a_reader_would_take(body: bytes) -> None:
+def test_a_caveat_with_a_name_twice_is_unauthenticated(body: bytes) -> None:
     with pytest.raises(BrokerError, match="a name twice") as caught:
         Caveat.from_text(base64.urlsafe_b64encode(body).rstrip(b"=").decode())
     assert Code.UNAUTHENTICATED is caught.value.code
