@@ -37,13 +37,14 @@ def _quiet(_event: str, **_words: object) -> None:
 class AuditFile(AuditWriter):
     """The log in a folder of the store. Takes a slot for its first entry, and holds it until it is closed."""
 
-    failure: Code | None = None  # the code of the last write if it failed
+    failure: Code | None = None  # of the last write if it failed, else of a change that was found, until the end
 
     def __init__(self, folder: Path, keys: AuditKeys, *, most_bytes: int = MOST_BYTES, tell: Tell = _quiet) -> None:
         """Check that the log can be opened; the first entry creates it. Raises `storeUnavailable`."""
         self.folder, self.keys = folder, keys
         self._most, self._tell = most_bytes, tell
         self._slot: Slot | None = None
+        self._lasting: Code | None = None
         self._syncing: set[int] = set()  # descriptors of threads
         why = _why_not_opened(folder)
         self._closed = bool(why)
@@ -52,16 +53,16 @@ class AuditFile(AuditWriter):
             raise BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=why not in _PASSING)
         _writers.add(self)
 
-    def take(self) -> None:
-        """Take a slot now, so that a broker without one does not start. Waits for two seconds at most.
+    def take(self, at: datetime) -> None:
+        """Take a slot now, so that a broker without one does not start, and look for changes of its lines since the
+        last process. Waits for two seconds at most.
 
         A disk that refuses is left to the first entry. Raises `storeUnavailable` if other processes hold all slots.
         """
         is_late = False
         try:
-            if self._slot is None:
-                self._take_slot()
-            read_or_begin(self.folder, self.keys, patient=True)
+            slot = self._slot or self._take_slot()
+            slot.look(read_or_begin(self.folder, self.keys, patient=True), at)
         except NoSlot:
             is_late = True
         except OSError:
@@ -85,7 +86,7 @@ class AuditFile(AuditWriter):
         except OSError as error:
             why = errno.errorcode.get(error.errno or 0, type(error).__name__)
         else:
-            self.failure = None
+            self.failure = self._lasting
             return
         if self._slot is not None:
             self._slot.recheck()
@@ -152,9 +153,14 @@ class AuditFile(AuditWriter):
                     keys=self.keys,
                     most_bytes=self._most,
                     tell=self._tell,
+                    changed=self._changed,
                 )
                 return self._slot
         raise NoSlot("no slot is free")
+
+    def _changed(self, kind: str) -> None:
+        self._tell("the audit log was changed", kind=kind)
+        self.failure = self._lasting = Code.AUDIT_CHANGED
 
     def _leave(self) -> None:
         slot, self._slot = self._slot, None

@@ -30,7 +30,7 @@ class AuditAnyway(AuditWriter):
 
     @property
     def failure(self) -> Code | None:
-        return Code.AUDIT_UNAVAILABLE if self._missing else None
+        return Code.AUDIT_UNAVAILABLE if self._missing else self.kept.failure
 
     def write(self, entry: AuditEntry, at: datetime) -> None:
         try:

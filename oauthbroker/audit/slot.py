@@ -35,13 +35,26 @@ from oauthbroker.audit.checkpoint import (
     read_or_begin,
     write_checkpoint,
 )
-from oauthbroker.audit.folder import NAME, folder_of, is_named, named, numbers, open_locked, open_to_read, read, tail_of
+from oauthbroker.audit.folder import (
+    NAME,
+    folder_of,
+    is_named,
+    named,
+    numbers,
+    open_locked,
+    open_to_read,
+    read,
+    slots_with_lines,
+    tail_of,
+)
 from oauthbroker.audit.formatting import rest_of
 from oauthbroker.core.clock import Spelling
 from oauthbroker.core.durable_sync import sync
 
 _UNKNOWN = -1
 Tell = Callable[..., None]
+Changed = Callable[[str], None]
+"""Takes the kind of a change that was found in the log."""
 
 
 class SlotLost(OSError):
@@ -52,19 +65,27 @@ class Slot:
     """A slot that this process holds. `turned`: the checkpoint should be written soon."""
 
     __slots__ = (
-        "_chain", "_end", "_file", "_keys", "_known", "_mac", "_most", "_root_keys", "_seq", "_spelt", "_tell",
-        "chains", "descriptor", "folder", "number", "root", "turned",
+        "_chain", "_changed", "_end", "_file", "_keys", "_known", "_mac", "_most", "_root_keys", "_seq", "_spelt",
+        "_tell", "chains", "descriptor", "folder", "number", "root", "turned",
     )  # fmt: skip
 
     def __init__(
-        self, *, root: Path, number: int, descriptor: int, keys: AuditKeys, most_bytes: int, tell: Tell
+        self,
+        *,
+        root: Path,
+        number: int,
+        descriptor: int,
+        keys: AuditKeys,
+        most_bytes: int,
+        tell: Tell,
+        changed: Changed,
     ) -> None:
         """`descriptor` is the slot's locked file."""
         self.root, self.number, self.descriptor = root, number, descriptor
         self.folder = folder_of(root, number)
         self._root_keys, self._keys = keys, keys.of_slot(number)
         self._chain, self._spelt = self._keys.chain, Spelling()
-        self._most, self._tell = most_bytes, tell
+        self._most, self._tell, self._changed = most_bytes, tell, changed
         self._end, self._seq, self._mac, self._file = _UNKNOWN, START.seq, START.mac, 1
         self._known: ChainHead | None = None  # the proven length of the chain; None until it was read
         self.chains: ChainCheckpoints = {}  # what this process knows: the log's checkpoint never moves back
@@ -80,6 +101,16 @@ class Slot:
             with suppress(OSError):  # the line is written; `keep_checkpoint` tries again and reports
                 self.keep(self.descriptor, ChainCheckpoint(self._head, self._file), patient=False)
                 self.turned = False
+
+    def look(self, checkpoint: LogCheckpoint | None, at: datetime) -> None:
+        """Look for changes, as before the first entry, which begins a slot that has no line yet. Raises OSError; then
+        the first entry looks again."""
+        try:
+            if checkpoint is None or {self.number} & {*checkpoint.chains, *slots_with_lines(self.root)}:
+                self._settle(at)
+        except OSError:
+            self.recheck()
+            raise
 
     def recheck(self) -> None:
         """Read the chain's head anew before the next entry."""
@@ -208,7 +239,7 @@ class Slot:
             self._break("foreign", 0, len(junk), at, before)
 
     def _break(self, kind: str, known: int, count: int, at: datetime, before: bytes = b"") -> None:
-        self._tell("the audit log was changed", kind=kind)
+        self._changed(kind)
         seq = max(known, self._head.seq) + 1
         self._add_words(
             LogBroken(kind=kind, known=known, bytes=count, after=self._head.mac.decode()), at, seq=seq, before=before

@@ -77,12 +77,12 @@ class SlotTrail:
         self, chain_checkpoint: ChainCheckpoint | None, noted: ChainHead | None, count: Count
     ) -> SlotVerification:
         """Verify all lines. `chain_checkpoint` was read before them."""
-        begun = count.done
+        begun, newest = count.done, str((self.folder / NAME).relative_to(self.root))
         while True:
             files, count.done = self._files(), begun
             with suppress(FileNotFoundError):
                 named_lines = ((str(path.relative_to(self.root)), _lines(path, count)) for path in files)
-                verification = verify(named_lines, self.keys, chain_checkpoint, noted)
+                verification = verify(named_lines, self.keys, chain_checkpoint, noted, newest=newest)
                 if files == self._files():  # else a file was rotated meanwhile
                     return verification
 

@@ -18,13 +18,16 @@ def verify(
     keys: AuditKeys,
     chain_checkpoint: ChainCheckpoint | None,
     noted: ChainHead | None = None,
+    *,
+    newest: str = "audit.jsonl",
 ) -> SlotVerification:
     """Verify files, the oldest first: (name, lines with their line breaks).
 
-    `chain_checkpoint` was read before them; `noted` is a line that the caller knows to exist.
+    `chain_checkpoint` was read before them; `noted` is a line that the caller knows to exist. `newest` is the name of
+    the newest file, which may be missing.
     """
     found = SlotVerification(checkpointed=None if chain_checkpoint is None else chain_checkpoint.head.seq)
-    verifier = _Verifier(keys=keys, chain_checkpoint=chain_checkpoint, noted=noted, found=found)
+    verifier = _Verifier(keys=keys, chain_checkpoint=chain_checkpoint, noted=noted, found=found, file=newest)
     for name, lines in files:
         verifier.open(name)
         for raw in lines:
@@ -79,7 +82,7 @@ class _Verifier:
     chain_checkpoint: ChainCheckpoint | None
     noted: ChainHead | None
     found: SlotVerification
-    file: str = "audit.jsonl"
+    file: str
     number: int = 0
     claimed: bytes | None = None
     expected: int = 1

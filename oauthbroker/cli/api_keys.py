@@ -108,7 +108,10 @@ def rotate_command(
 
 @app.command("remove")
 def remove_command(key_id: KeyId, yes: Yes = False, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
-    """End a key at once, in every broker of the store.
+    """End a key at once, in every broker of the store; turns that it began live on.
+
+    They end after `limits.turnSeconds` at the latest (by default an hour). No command ends them: call `DELETE
+    /v1/turns/{turnId}` with another runtime's key for each turn of `oauthbroker audit tail --type TurnBegun`.
 
     A damaged record is in no list: type the whole id of its key, the middle part of the key itself.
     """

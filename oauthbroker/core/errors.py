@@ -85,6 +85,7 @@ class Code(StrEnum):
     STORE_LOCKED = "storeLocked", 503, _RETRY
     STORE_UNAVAILABLE = "storeUnavailable", 503, _RETRY
     AUDIT_UNAVAILABLE = "auditUnavailable", 503, _RETRY
+    AUDIT_CHANGED = "auditChanged", 500
     STORE_PERMISSIONS = "storePermissions", 500
     STORE_CLOSED = "storeClosed", 500
     STORE_FORMAT = "storeFormat", 500

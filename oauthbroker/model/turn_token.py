@@ -20,6 +20,7 @@ from typing import Any
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.core.strict_json import decode_object
 from oauthbroker.model.token_request import app_name, scopes_listed
 
 PREFIX = "oabt"
@@ -65,9 +66,10 @@ class Caveat:
 
     @classmethod
     def from_text(cls, text: str) -> Caveat:
-        """Raises ValueError for any other text: a caveat that is not understood must not be ignored."""
-        body = json.loads(_decoded(text))
-        if not isinstance(body, dict) or len(body) != 1:
+        """Raises ValueError or `unauthenticated` for any other text: a caveat that is not understood must not be
+        ignored."""
+        body = decode_object(_decoded(text), Code.UNAUTHENTICATED)
+        if len(body) != 1:
             raise ValueError("not a caveat")
         match next(iter(body.items())):
             case "tool", str(tool):

@@ -109,7 +109,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
             config=config, env=env, apps=apps, repository=repository, only=only, workers=workers, log=log
         )
         bundle = await source.resolved(loaded)
-        audit = audit or default_audit(bundle.settings, store, log)
+        audit = audit or default_audit(bundle.settings, store, clock, log)
         stack.callback(audit.close)
         if background:
             await _say_what_is_odd(bundle, loaded, repository, log)

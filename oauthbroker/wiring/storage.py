@@ -249,13 +249,13 @@ def _has_keyring(settings: Settings, url: Secret | None) -> bool:
     return read_keyring(url) is not None
 
 
-def default_audit(settings: Settings, store: Store, log: Log) -> AuditWriter:
+def default_audit(settings: Settings, store: Store, clock: Clock, log: Log) -> AuditWriter:
     """Open the log beside the records, in a slot of this process; in memory for a store in memory. Raises
     `storeUnavailable` if other processes hold all slots."""
     if isinstance(store, MemoryStore):
         return AuditList()
     audit = audit_file(settings, store, log)
-    audit.take()
+    audit.take(clock.now())
     return audit
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.trail import FileTrail
-from tests.kit.audit import AT, ENTRY, KEYS, die, kinds, verification
+from tests.kit.audit import AT, ENTRY, KEYS, SYNCS, die, kinds, verification
 from tests.kit.crashfs import Crash
 from tests.kit.forms import swept
 
@@ -44,6 +44,8 @@ class Disk:
     def install(self, patch: pytest.MonkeyPatch) -> None:
         for name in CALLS:
             patch.setattr(os, name, self._hooked(name, getattr(os, name)))
+        for module in SYNCS:
+            patch.setattr(module, "sync", os.fsync)
         patch.setattr(os, "open", self._opened(os.open))
 
     def _hooked(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:

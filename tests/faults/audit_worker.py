@@ -29,7 +29,7 @@ def tearing(write: Callable[[int, Any], int]) -> Callable[[int, Any], int]:
 
 def main(folder: str, name: str, count: int, most_bytes: int, tear: bool) -> None:
     log = AuditFile(Path(folder), KEYS, most_bytes=most_bytes)
-    log.take()  # as a broker does at its start
+    log.take(AT)  # as a broker does at its start
     os.write(1, b"ready\n")
     sys.stdin.readline()
     for number in range(count):

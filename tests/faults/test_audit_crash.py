@@ -21,7 +21,7 @@ from tests.kit.audit import AT, ENTRY, KEYS, die, verification, write
 def take(story: Story) -> None:
     """The first process of a store takes a slot at its start, and a second process another one."""
     one, other = story.opened(), story.opened()
-    one.take()
+    one.take(AT)
     story.enter(one)
     story.enter(other)
     story.close(one, other)
@@ -34,9 +34,11 @@ def take_again(story: Story) -> None:
         story.enter(log)
         story.close(log)
     killed = story.opened()
+    killed.take(AT)
     story.enter(killed)
     die(killed)
     log = story.opened()
+    log.take(AT)
     story.enter(log)
     story.close(log)
 

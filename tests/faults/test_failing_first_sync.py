@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.audit import checkpoint, folder, slot
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
@@ -20,9 +19,8 @@ from oauthbroker.store.keys.keyring_home import KeyringFile
 from oauthbroker.store.posix import system_calls
 from oauthbroker.store.posix.system_calls import Fs
 from tests.faults.sync_kit import FailingSync, different
-from tests.kit.audit import AT, ENTRY, KEYS, die
+from tests.kit.audit import AT, ENTRY, KEYS, SYNCS, die
 
-AUDIT_SYNCS = (checkpoint, folder, slot)  # the modules that sync for the audit log
 FOUNDED = 8  # syncs, at least, from an empty folder to the first record
 
 
@@ -140,7 +138,7 @@ async def test_an_audit_log_whose_anchor_is_kept_is_on_the_disk_after_any_failed
         folder = tmp_path / str(number)
         folder.mkdir()
         names = Names(folder)
-        for each in AUDIT_SYNCS:
+        for each in SYNCS:
             monkeypatch.setattr(each, "sync", names.fsync)
         names.left = number
         log = AuditFile(folder, KEYS, most_bytes=700)

@@ -35,6 +35,7 @@ from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.running import Running
 from tests.kit.audit import KEYS, active
 from tests.kit.running_broker import ALICE, BASE, file_store, running, turn, user_app
+from tests.unit.web.kit import ask
 
 TOOLS = {"Tool/mail": (ToolAuth("mail", ("read",)),)}
 Setting = Literal["refuse", "continue"]
@@ -269,3 +270,54 @@ def test_an_audit_log_that_was_closed_writes_nowhere(tmp_path: Path, test_clock:
         os.close(descriptor)
     assert Code.STORE_UNAVAILABLE is reported.value.code
     assert (before, b"its own") == (active(tmp_path).read_bytes(), victim.read_bytes())
+
+
+def cut(desk: Desk, lines: int) -> None:
+    log = active(desk.folder / "store" / "data")
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-lines]))
+
+
+@pytest.mark.parametrize("on_failure", ["refuse", "continue"])
+async def test_a_log_that_was_cut_is_a_problem_of_health_and_metrics_until_the_broker_ends(
+    desk: Desk, on_failure: Setting
+) -> None:
+    async with desk.open(on_failure) as broker:
+        await desk.connected()
+        assert "ok" == broker.health().status
+        cut(desk, 2)
+        for _ in range(2):
+            assert isinstance(await broker.oauth(turn()).get_access_token("mail"), Ready)
+            assert ("red", ("auditChanged",)) == (broker.health().status, broker.health().problems)
+        with desk.disk_without_plugin_for_the_log():
+            await broker.oauth(turn()).get_access_token("mail")
+            assert ("auditUnavailable",) == broker.health().problems
+        await broker.oauth(turn()).get_access_token("mail")
+        assert ("auditChanged",) == broker.health().problems
+        _, key = await broker.api_keys.create("ops", ["operator"])
+        bearer = [("authorization", f"Bearer {key.reveal()}")]
+        metrics = await ask(broker.asgi.app, "/metrics", host=BASE.removeprefix("http://"), headers=bearer)
+        assert 'oauthbroker_health_problems{code="auditChanged"} 1' in metrics.text
+    async with desk.open(on_failure) as broker:
+        assert "ok" == broker.health().status
+
+
+@pytest.mark.parametrize("lines", [3, 1000], ids=["its last lines", "all lines"])
+async def test_a_start_enters_that_the_log_was_cut_while_no_broker_ran(desk: Desk, lines: int) -> None:
+    async with desk.open():
+        await desk.connected()
+    cut(desk, lines)
+    async with desk.open() as broker:
+        assert ("auditChanged",) == broker.health().problems
+    assert ["cut"] == [line["kind"] for line in desk.said("the audit log was changed")]
+    assert b'"type":"LogBroken"' in active(desk.folder / "store" / "data").read_bytes().splitlines()[-1]
+
+
+async def test_a_start_writes_nothing_to_a_log_that_is_as_it_was_left(desk: Desk) -> None:
+    log = active(desk.folder / "store" / "data")
+    async with desk.open():
+        assert b"" == log.read_bytes()
+        await desk.connected()
+    before = log.read_bytes()
+    async with desk.open() as broker:
+        assert "ok" == broker.health().status
+    assert before == log.read_bytes()

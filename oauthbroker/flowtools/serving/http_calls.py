@@ -76,7 +76,7 @@ class HttpCalls:
         wanted = (call.request.method, f"/{call.path.path}")
         there = [flow for flow in self._service.serving.values() if flow.tool.route == wanted]
         found = [flow for flow in there if not flow.withdrawn] or there
-        if len(found) != 1 or b"%2f" in call.request.scope.get("raw_path", b"").lower():  # it ends no segment
+        if len(found) != 1:
             raise BrokerError(Code.NOT_FOUND)
         query = call.query.model_extra or {} if wanted[0] in _IN_QUERY else None
         data = await _body(call) if query is None else from_query(found[0].tool.input, query)

@@ -37,6 +37,7 @@ LOCAL = "oauthbroker.local"  # in scope["extensions"] of what came over the sock
 PROBES = frozenset({"/healthz", "/readyz"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_DISGUISED = re.compile(rb"%(?:2[DEF]|3[0-9]|[46][1-9A-F]|[57][0-9A]|5F)", re.IGNORECASE)  # -./0-9A-Za-z_
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
@@ -143,18 +144,24 @@ class Gate:
             await response(scope, exchange.receive, exchange.send)
 
     def _refusal(self, scope: Scope, exchange: HttpExchange) -> Response | None:
-        """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
+        """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass.
+
+        A path is routed decoded. A character that needs no percent sign has none, so that a proxy in front, which may
+        compare the path as it was sent, sees the same one. The path of a forwarded request is its provider's.
+        """
         headers, path = dict(scope["headers"]), below_root(scope)
         twice = _repeated(scope["headers"]) if len(headers) < len(scope["headers"]) else ()
         validated = path not in PROBES and PEER not in (scope.get("extensions") or {})
         if validated and (b"host" in twice or not is_ours(headers.get(b"host"), self.hosts)):
             return answer(_other_host(self.hosts), Request(scope), self.locale)
-        query = scope["query_string"]
-        if len(scope.get("raw_path") or b"") > TARGET_LIMIT or (query and _is_too_long(query)):
+        query, raw = scope["query_string"], scope.get("raw_path") or b""
+        if len(raw) > TARGET_LIMIT or (query and _is_too_long(query)):
             return answer(BrokerError(Code.REQUEST_TOO_LARGE), Request(scope), self.locale, status=414)
-        if _CONTROL.search(scope["path"]):
+        is_forwarded = path.startswith(PROXIED)
+        is_disguised = b"%" in raw and not is_forwarded and _DISGUISED.search(raw)
+        if is_disguised or _CONTROL.search(scope["path"]):
             return answer(BrokerError(Code.REQUEST_INVALID), Request(scope), self.locale)
-        streams = path.startswith(PROXIED) or (scope["method"], path) == IMPORTED
+        streams = is_forwarded or (scope["method"], path) == IMPORTED
         exchange.most = STREAM_LIMIT if streams else BODY_LIMIT
         announced, coded = headers.get(b"content-length"), b"transfer-encoding" in headers
         if b"content-length" in twice or (announced is not None and coded):  # two announcements (case 84)

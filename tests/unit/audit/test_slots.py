@@ -77,10 +77,10 @@ def test_a_process_that_finds_no_slot_does_not_start_and_is_told_why(
 ) -> None:
     monkeypatch.setattr("oauthbroker.audit.file.SLOTS", 2)
     logs = [AuditFile(tmp_path, KEYS) for _ in range(3)]
-    logs[0].take()
-    logs[1].take()
+    logs[0].take(AT)
+    logs[1].take(AT)
     with pytest.raises(BrokerError, match="hold all 2 slots") as caught:
-        logs[2].take()
+        logs[2].take(AT)
     assert (Code.STORE_UNAVAILABLE, None) == (caught.value.code, caught.value.__context__)
     with pytest.raises(BrokerError):
         logs[2].write(ENTRY, AT)
@@ -90,6 +90,12 @@ def test_a_process_that_finds_no_slot_does_not_start_and_is_told_why(
     assert logs[2].failure is None
     for log in logs:
         log.close()
+
+
+async def test_a_slot_whose_only_file_is_gone_is_named_with_its_folder(tmp_path: Path) -> None:
+    write_in_two(tmp_path, 2, most_bytes=1 << 20)
+    (tmp_path / SECOND / "audit.jsonl").unlink()
+    assert [f"{SECOND}/audit.jsonl"] == [each.file for each in (await verification(tmp_path)).breaks]
 
 
 REMOVALS: dict[str, tuple[Callable[[Path], object], set[str]]] = {

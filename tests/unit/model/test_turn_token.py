@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime
 
 import pytest
@@ -105,8 +106,15 @@ def test_one_changed_character_is_noticed(at: int, character: str) -> None:
      "eyJzdWJqZWN0IjoiYm9iIn0", "eyJ0b29sIjoiYSIsImV4cCI6MX0", "_w"],
 )  # fmt: skip
 def test_a_caveat_that_is_not_understood_is_never_passed_over(body: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises((ValueError, BrokerError), match=r"."):
         Caveat.from_text(body)
+
+
+@pytest.mark.parametrize("body", [b'{"tool":"Tool/a","tool":"Tool/b"}', b'{"apps":{"mail":["read"],"mail":null}}'])
+def test_a_caveat_with_a_name_twice_is_unauthenticated(body: bytes) -> None:
+    with pytest.raises(BrokerError, match="a name twice") as caught:
+        Caveat.from_text(base64.urlsafe_b64encode(body).rstrip(b"=").decode())
+    assert Code.UNAUTHENTICATED is caught.value.code
 
 
 def test_narrowing_has_an_end() -> None:

@@ -193,6 +193,20 @@ async def test_a_target_that_is_too_long_or_has_control_characters_goes_no_furth
 
 
 @pytest.mark.parametrize(
+    "path", ["/%6cength", "/%6Cength", "/le%6Egth", "/%2flength", "/%2E/length", "/a%2Db", "/%5f", "/%30"]
+)
+async def test_a_path_that_hides_a_plain_character_behind_a_percent_sign_is_refused(path):
+    assert 400 == (await ask(a_site(ROUTES).app, path)).status
+
+
+@pytest.mark.parametrize(
+    "path", ["/a%20b", "/%C3%BC", "/a%7Eb", "/a%3Ab", "/a%40b", "/a%60b", "/a%5Bb", "/v1/proxy/a%2Fb"]
+)
+async def test_a_path_whose_percent_signs_are_needed_is_looked_up(path):
+    assert 404 == (await ask(a_site(ROUTES).app, path)).status
+
+
+@pytest.mark.parametrize(
     "chunks, announced, status",
     [
         ([b"a" * BODY_LIMIT], None, 200),

@@ -120,7 +120,7 @@ async def test_the_audit_log_lies_beside_the_records_and_in_memory_for_a_store_i
     settings: Settings, log: Log
 ) -> None:
     memory = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=CLOCK)
-    assert isinstance(default_audit(settings, memory, log), AuditList)
+    assert isinstance(default_audit(settings, memory, CLOCK, log), AuditList)
     init_store(settings, {}, CLOCK)
     async with open_keys(settings, env={}) as keys:
         assert isinstance(keys.audit, AuditFile)
