@@ -256,8 +256,10 @@ def test_a_state_that_no_run_has_is_refused() -> None:
 def test_a_tool_that_was_never_deployed_and_has_no_runs_is_refused_with_the_nearest_name() -> None:
     Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [])), "utf-8")
     run("deploy", "tool.json")
-    assert (0, "") == ((done := run("runs", "--tool", "tool", "--database", "sqlite://")).exit_code, done.output)
-    refused = run("runs", "--tool", "tol", "--database", "sqlite://").exception
+    Path("flows.db").touch()
+    done = run("runs", "--tool", "tool", "--database", "sqlite:///flows.db")
+    assert (0, "") == (done.exit_code, done.output)
+    refused = run("runs", "--tool", "tol", "--database", "sqlite:///flows.db").exception
     assert isinstance(refused, BrokerError)
     assert (Code.NOT_FOUND, True) == (refused.code, "the nearest known name is tool" in str(refused.note))
 
