@@ -59,7 +59,8 @@ class RiskAssessment:
 
 def assess(tool: FlowTool, policies: Iterable[Policy] = (), entities: Collection[str] = ()) -> RiskAssessment:
     """Assess a tool. Pure: no clock, no network, no file. `entities` are the names of those and of composites, where
-    they are known: then another problem tells of a read of an unknown one, and none of what it leaves unbound."""
+    they are known: then another problem tells of a read of an unknown one, and none of names that it leaves
+    unbound."""
     found = rules.findings(tool)
     known = policies_by_name(policies)
     others = f"known are {', '.join(sorted(known))}; name the file of another one: --policy"

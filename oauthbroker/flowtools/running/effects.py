@@ -175,7 +175,7 @@ def change_rows(rows: Rows, node: Node, filter_: Values, fields: Values, now: Ca
 
 
 def named_rows(flow: ReadyFlow, start: Values) -> list[str]:
-    """Return names of the rows whose ids follow from what is bound at the start: these can be locked before a
+    """Return names of the rows whose ids follow from the values at the start: these can be locked before a
     transaction."""
     names = []
     for node in flow.tool.nodes.values():

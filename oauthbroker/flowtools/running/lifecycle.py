@@ -145,7 +145,7 @@ class Lifecycle:
 
     def cancel(self, run: RunRecord, by: str) -> RunRecord:
         """Cancel a run that has not ended. One on which a process works ends at its next step. Raises ValueError if
-        someone has cancelled it already, or it has ended."""
+        it is cancelled already, or has ended."""
         if run.cancel is not None:
             raise ValueError(f"the run is cancelled already: {cancelled(run.cancel).message}")
         living = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.due.is_not(None), RUN.c.cancel.is_(None))
