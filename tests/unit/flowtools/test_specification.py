@@ -194,6 +194,7 @@ EXPRESSIONS: list[tuple[dict[str, Any], list[tuple[str, ...]], str, str]] = [
     ({"a": ("transform", {"expression": "input.zzzzzz"})}, [], "input.zzzzzz is not bound here", "correct the name"),
     ({"a": ("transform", {"expression": "concatt('a', 'b')"})}, [], "concatt is not known", "name is concat; use"),
     ({"a": ("transform", {"expression": "caller.idd"})}, [], "caller.idd is not bound here", "name is caller.id"),
+    ({"a": ("transform", {"expression": "caller.id"}), "caller": "transform"}, [("a", "caller")], "caller.id is not bound", "every path"),
     ({"a": ("if", {"expression": "1"})}, [], "not true or false", "true or false"),
     ({"a": ("assert", {"expression": "input.id"})}, [], "not true or false", "true or false"),
     ({"a": ("transform", {"expression": "b.result"}), "b": "transform"}, [("a", "b")], "b.result is not bound", "every path"),
