@@ -65,16 +65,20 @@ def with_ports(
 
     async def done(broker: Broker) -> T:
         resources = broker.bundle.plugins.get("flowtools", PluginResources())
-        folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
         ports = ports_of(next(iter(resources.resources), None), broker)
         if mail:
             password = Secret(mail_password) if mail_password else None
             ports = replace(ports, email=SmtpAdapter(mail, password))
-        found, played = entities_in(entities or folders), with_sandbox(ports) if sandbox else ports
+        found, played = entities_in(entities or entity_files(resources)), with_sandbox(ports) if sandbox else ports
         place = _place(broker, database)
         return await on_thread(lambda: work(place, found, played))
 
     return with_broker(config, done)
+
+
+def entity_files(resources: PluginResources) -> list[Path]:
+    """Return the files of entities that a configuration's FlowService names."""
+    return [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
 
 
 def at_broker(config: Path, work: Callable[[Place], T], database: str = "") -> T:
@@ -113,7 +117,10 @@ def opened(url: str, *, absent: Absent = "refused") -> Opened:
 
 
 def with_broker(config: Path, work: Callable[[Broker], Awaitable[T]]) -> T:
-    """Return what work makes of the configured broker, which is open meanwhile."""
+    """Return what work makes of the configured broker, which is open meanwhile. Raises BrokerError without one here."""
+    if config == CONFIG and not config.exists():
+        note = f"{config}: no such file or directory; pass --config, or begin with oauthbroker flow new FOLDER"
+        raise BrokerError(Code.CONFIG_INVALID, note=note)
 
     async def done() -> T:
         async with open_broker(config, background=False) as broker:

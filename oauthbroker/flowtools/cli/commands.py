@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.cli.command_inputs import Policies
+from oauthbroker import BrokerError, Code, ConfigInvalidError
+from oauthbroker.flowtools.cli.command_inputs import CONFIG, Config, Entities, Policies, entity_files
 from oauthbroker.flowtools.cli.data_commands import backup, restore, secret
 from oauthbroker.flowtools.cli.deploying_commands import (
     AsJson,
@@ -26,13 +26,14 @@ from oauthbroker.flowtools.cli.deploying_commands import (
 )
 from oauthbroker.flowtools.cli.running_commands import approve, cancel, decline, plan, retry, run, runs
 from oauthbroker.flowtools.deployment.versions import route_problem, same_route, same_secret, secret_problem
+from oauthbroker.flowtools.entities.definition import Entity, entities_by_name, entities_in
 from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
 from oauthbroker.flowtools.risk.drawing import draw
 from oauthbroker.flowtools.risk.rules import findings
 from oauthbroker.flowtools.specification.policies import input_policies
 from oauthbroker.flowtools.specification.source import FlowRefused, input_files, published_schema, read_input
-from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, refuse_changed
-from oauthbroker.plugins import two_sentences
+from oauthbroker.flowtools.specification.spec import FlowTool, load_tool
+from oauthbroker.plugins import read_resources, two_sentences
 
 _WORDS: Final = {"no": "not deployable", "acknowledge": "deployable with acknowledgement", "yes": "deployable"}
 Tools = Annotated[list[Path], typer.Argument(help="JSON or YAML files, or folders of them.")]
@@ -68,28 +69,61 @@ def new(folder: Annotated[Path, typer.Argument(help="A folder that is new or emp
 def check(
     tools: Tools,
     policy: Policies = [],  # noqa: B006  (typer copies it)
+    entities: Entities = [],  # noqa: B006
+    config: Config = CONFIG,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Assess tools: their problems, their risk and why. The status is 1 if one cannot be deployed."""
+    """Assess tools: their problems, their risk and why. The status is 1 if one cannot be deployed. Entities are those
+    of the options, else of the FlowService of the configuration."""
+    from oauthbroker.flowtools.running.flow import entity_problems, readable
+
     own, problems = input_policies(policy)
+    with refusals_printed(as_json=as_json):
+        known = _known_entities(entities, config)
     assessed: list[tuple[FlowTool, RiskAssessment]] = []
-    seen: dict[tuple[str, int], str] = {}
+    seen: dict[tuple[str, int], FlowTool] = {}
     for file in input_files(tools):
         try:
             tool = load_tool(read_input(file), str(file))
-            refuse_changed(tool, seen.setdefault((tool.name, tool.version), tool.source.digest))
-            assessed.append((tool, assess(tool, own)))
+            assessed.append((tool, assess(tool, own, readable(known or {}))))
+            problems += () if known is None else entity_problems(tool, known)
         except FlowRefused as refused:
             problems += refused.problems
+            continue
+        first = seen.setdefault((tool.name, tool.version), tool)
+        if first.source.digest != tool.source.digest:
+            what = f"two files here are {tool.name} {tool.version}: {first.source.document.file} and {file}"
+            problems.append(tool.source.problem(("version",), what, "write another version in one of them"))
     problems += [problem for _, assessment in assessed for problem in assessment.problems]
     newest = {tool.name: tool for tool, _ in sorted(assessed, key=lambda each: each[0].version)}
     problems += [secret_problem(other, one) for one, other in same_secret(newest.values())]
     problems += [route_problem(other, one) for one, other in same_route(newest.values())]
-    answer = {"tools": [_as_json(*each) for each in assessed], "problems": [each.to_json() for each in problems]}
+    answer: dict[str, Any] = {
+        "tools": [_as_json(*each) for each in assessed],
+        "problems": [each.to_json() for each in problems],
+        "entities": None if known is None else sorted(known),
+    }
     lines = [line for each in assessed for line in _lines(*each)]
+    if known is None and any("entity" in node.config for tool, _ in assessed for node in tool.nodes.values()):
+        lines.append("entities: not checked; name them with --entity, or a configuration with --config")
     say(answer, [*lines, *map(str, problems)], as_json=as_json)
     raise typer.Exit(1 if problems or any(each.deployable == "no" for _, each in assessed) else 0)
+
+
+def _known_entities(paths: list[Path], config: Path) -> dict[str, Entity] | None:
+    """Return the entities of the options, else those of the FlowService of a configuration; None without either."""
+    if not paths:
+        try:
+            resources = read_resources(config, "flowtools")
+        except ConfigInvalidError:
+            if config != CONFIG:
+                raise
+            return None
+        if not resources.resources:
+            return None
+        paths = entity_files(resources)
+    return entities_by_name(entities_in(paths))
 
 
 @app.command("graph")

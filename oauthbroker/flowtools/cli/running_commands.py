@@ -31,7 +31,7 @@ from oauthbroker.flowtools.entities.definition import Entity, entities_in
 from oauthbroker.flowtools.risk.records import person
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.specification.failures import Actor
-from oauthbroker.flowtools.specification.source import MOST_BYTES, read_input
+from oauthbroker.flowtools.specification.source import MOST_BYTES, nearest, one_of, read_input
 from oauthbroker.plugins import decode_json, harmless_text
 
 if TYPE_CHECKING:
@@ -101,10 +101,11 @@ def runs(
     from oauthbroker.flowtools.running import approvals, journal
 
     if state and state not in journal.STATES:
-        raise BrokerError(Code.REQUEST_INVALID, note=f"no state of runs; --state is one of {', '.join(journal.STATES)}")
+        raise BrokerError(Code.REQUEST_INVALID, note=f"--state is no state of runs; {one_of(state, journal.STATES)}")
     where: dict[str, Any] = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
     with refusals_printed(), opened(database_url(database, config)).transaction() as connection:
         there = journal.exist(connection)
+        tools = journal.tools(connection) if there else []
         rows = [_row(each) for each in approvals.run_lines(connection, limit=limit, **where)] if there else []
         if run_id and rows:
             rows[0]["steps"] = [each._asdict() for each in journal.step_lines(connection, run_id)]
@@ -112,6 +113,12 @@ def runs(
             rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in made]
     if run_id and not rows:
         raise BrokerError(Code.NOT_FOUND, note="no run with this id")
+    if tool and tool not in tools:
+        known = {*tools, *at_broker(config, lambda here: here.versions.names())}
+        if tool not in known:
+            hint = nearest(tool, known) or "flow versions lists those that are deployed"
+            note = f"no tool {harmless_text(tool)}: none is deployed, and none has run; {hint}"
+            raise BrokerError(Code.NOT_FOUND, note=note)
     say({"runs": rows}, (harmless_text(line) for row in rows for line in _lines(row)), as_json=as_json)
 
 

@@ -17,6 +17,7 @@ from oauthbroker.flowtools.specification.expressions import NUMBER, TEXT, TRUTH,
 from oauthbroker.flowtools.specification.source import (
     Keys,
     input_files,
+    one_of,
     read_input,
     read_source,
     refuse,
@@ -174,7 +175,7 @@ def _problems(entity: Entity) -> Iterator[tuple[Keys, str, str]]:
     if entity.status is not None:
         known = entity.status.transitions
         if entity.status.initial not in known:
-            yield ("status", "initial"), "no status of the machine", f"write one of {', '.join(sorted(known))}"
+            yield ("status", "initial"), "no status of the machine", one_of(entity.status.initial, sorted(known))
         for source, targets in known.items():
             for target in targets:
                 if target not in known:

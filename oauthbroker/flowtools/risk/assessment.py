@@ -21,7 +21,7 @@ from oauthbroker.flowtools.specification.expressions import (
     names_of_schema,
 )
 from oauthbroker.flowtools.specification.policies import Policy, policies_by_name
-from oauthbroker.flowtools.specification.source import Keys, nearest
+from oauthbroker.flowtools.specification.source import Keys, closest, nearest
 from oauthbroker.flowtools.specification.spec import (
     EXTERNAL,
     FlowTool,
@@ -57,8 +57,10 @@ class RiskAssessment:
         return "acknowledge" if self.risk == rules.YELLOW else "yes"
 
 
-def assess(tool: FlowTool, policies: Iterable[Policy] = ()) -> RiskAssessment:
-    """Assess a tool. Pure: no clock, no network, no file."""
+def assess(tool: FlowTool, policies: Iterable[Policy] = (), entities: Collection[str] = ()) -> RiskAssessment:
+    """Assess a tool. Pure: no clock, no network, no file. `entities` are the names of those and of composites, where
+    they are known: then another problem tells of a read of an unknown one, and none of names that it leaves
+    unbound."""
     found = rules.findings(tool)
     known = policies_by_name(policies)
     others = f"known are {', '.join(sorted(known))}; name the file of another one: --policy"
@@ -67,7 +69,7 @@ def assess(tool: FlowTool, policies: Iterable[Policy] = ()) -> RiskAssessment:
         for path, name in policy_names(tool)
         if name not in known
     ]
-    expressions = _Expressions(tool)
+    expressions = _Expressions(tool, entities)
     if sum(1 for node in tool.nodes.values() for _ in _texts(node)) > MOST_EXPRESSIONS:
         what = f"more than {MOST_EXPRESSIONS} expressions"
         problems.append(tool.source.problem(("flow", "nodes"), what, "split the tool"))
@@ -90,17 +92,22 @@ def assess(tool: FlowTool, policies: Iterable[Policy] = ()) -> RiskAssessment:
 class _Expressions:
     """The expressions of a tool, `checked` against the names that every path to their node binds."""
 
-    def __init__(self, tool: FlowTool) -> None:
-        self._tool, self._given = tool, names_of_schema(tool.input, "input")
+    def __init__(self, tool: FlowTool, entities: Collection[str]) -> None:
+        self._tool, self._caller = tool, names_of_schema(tool.input, "input") | Names(types={"caller.id": TEXT})
         self._entities = {lower_camel(name) for node in tool.nodes.values() if (name := read_name(node))}
+        # a node or entity may have been named so before the caller was bound
+        is_taken = "caller" in {*tool.nodes, *self._entities}
+        self._given = names_of_schema(tool.input, "input") if is_taken else self._caller
+        strange = any(name not in entities for node in tool.nodes.values() if (name := read_name(node)))
+        self._meant = set(map(lower_camel, entities)) - self._entities if strange else set[str]()
         self.checked: dict[Keys, Expression] = {}
 
     def problems(self) -> Iterator[ConfigProblem]:
         """Check the expressions, and yield their problems."""
         tool = self._tool
         if tool.idempotency_key is not None:
-            known = self._given | Names(types={"caller.id": TEXT})
-            yield from self._check([(("idempotencyKey",), tool.idempotency_key, TEXT)], Scope(known), known, ())
+            text = (("idempotencyKey",), tool.idempotency_key, TEXT)
+            yield from self._check([text], Scope(self._caller), self._caller, ())
         for node in tool.nodes.values():
             if folded(node.id) in self._entities and lower_camel(read_name(node)) != node.id:
                 hint = "rename the node: a read binds its entity by this name"
@@ -130,7 +137,9 @@ class _Expressions:
                 self.checked[path] = scope.compile(text, wanted)
             except ExpressionRefused as error:
                 name = error.unknown.partition(".")[0]
-                hint = error.hint if name in {"", "input"} else _bind(name, self._tool, unbound, known)
+                if name in self._meant:
+                    continue  # the read that should bind it names an unknown entity, which is the problem
+                hint = _bind(error.unknown, self._tool, unbound, known) if name else error.hint
                 yield self._tool.source.problem(path, f"{error.what} (character {error.column})", hint)
 
 
@@ -194,8 +203,12 @@ def _texts(node: Node) -> Iterator[tuple[Keys, str, str]]:
             yield (*place, member, key), text, ""
 
 
-def _bind(name: str, tool: FlowTool, unbound: Collection[str], known: Names) -> str:
+def _bind(unknown: str, tool: FlowTool, unbound: Collection[str], known: Names) -> str:
     """Return what to do about a name that is not bound on every path, or nowhere."""
+    name, _, member = unknown.partition(".")
+    if name in known.roots:
+        found = closest(member, (each.removeprefix(f"{name}.") for each in known.types if each.startswith(f"{name}.")))
+        return f"the nearest known name is {name}.{found}" if found else "correct the name"
     if name in unbound:
         node = "let every path run its node before this one, and read `.result` of it"
         return node if name in tool.nodes else "let every path read the entity before this node"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Final, TypeVar
 
+from oauthbroker.flowtools.specification.source import nearest
 from oauthbroker.flowtools.specification.spec import EXTERNAL, FlowTool, Node, has_effect
 
 GREEN, YELLOW, RED = "green", "yellow", "red"
@@ -40,7 +41,8 @@ def findings(tool: FlowTool) -> list[FlowFinding]:
         hint = "remove one of its edges; to try again, use a retry node"
         found.append(_at("1", RED, ring, "the flow runs in a cycle", hint))
     if tool.start not in tool.nodes:
-        return [*found, _at("2", RED, (), "startNode names no node", "write the id of a node as startNode")]
+        hint = nearest(tool.start, tool.nodes) or "write the id of a node as startNode"
+        return [*found, _at("2", RED, (), "startNode names no node", hint)]
     reached = paths([tool.start], tool.after)
     found += _dead_ends(tool, reached)
     found += _transactions(tool)

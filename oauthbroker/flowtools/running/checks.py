@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from oauthbroker.flowtools.running.effects import whole
-from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.running.flow import ReadyFlow, bound_at_start
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed, input_invalid, json_fault, pointer
 
@@ -57,7 +57,7 @@ def idempotency_key(flow: ReadyFlow, data: Any, actor: Actor | None, call: str |
     a tool is one for all callers, unless its expression has `caller.id`; an id is the caller's own."""
     if flow.tool.idempotency_key is None:
         return None if call is None else own_key("call", actor, call)
-    values, path = {"input": data, "caller": {"id": actor.id if actor else ""}}, ("idempotencyKey",)
+    values, path = bound_at_start(data, actor), ("idempotencyKey",)
     with suppress(FlowFailed):
         if isinstance(value := flow.value(path, values), str):
             return hashlib.sha256(value.encode()).hexdigest()

@@ -174,12 +174,13 @@ def change_rows(rows: Rows, node: Node, filter_: Values, fields: Values, now: Ca
     return found[0]
 
 
-def named_rows(flow: ReadyFlow, data: Values) -> list[str]:
-    """Return names of the rows whose ids follow from the input alone: these can be locked before a transaction."""
+def named_rows(flow: ReadyFlow, start: Values) -> list[str]:
+    """Return names of the rows whose ids follow from the values at the start: these can be locked before a
+    transaction."""
     names = []
     for node in flow.tool.nodes.values():
         if set(node.config.get("filter", ())) == {"id"} and "entity" in node.config:
             with suppress(FlowFailed):
-                row = flow.values(node, "filter", {"input": data})["id"]
+                row = flow.values(node, "filter", start)["id"]
                 names.append(f"{node.config['entity']} {str(row).lower()}")
     return names

@@ -12,11 +12,11 @@ from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
 from oauthbroker.flowtools.risk.records import undeployable
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Expression
-from oauthbroker.flowtools.specification.failures import FlowFailed
+from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy, check_condition, policies_by_name
-from oauthbroker.flowtools.specification.source import Keys, nearest, refuse
+from oauthbroker.flowtools.specification.source import Keys, nearest, one_of, refuse
 from oauthbroker.flowtools.specification.spec import Edge, FlowTool, Node, has_effect, policy_names, sample_url
-from oauthbroker.plugins import harmless_text, json_schema_validator
+from oauthbroker.plugins import ConfigProblem, harmless_text, json_schema_validator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +53,20 @@ class ReadyFlow:
         return {name: self.value((*node.path, "config", member, name), values) for name in written}
 
 
+def bound_at_start(data: Any, actor: Actor | None) -> dict[str, Any]:
+    """Return what expressions read before the first node: the input, and the caller's id, empty without a caller."""
+    return {"input": data, "caller": {"id": actor.id if actor else ""}}
+
+
 def ready(
     tool: FlowTool, *, entities: Mapping[str, Entity], ports: Ports, policies: Iterable[Policy] = ()
 ) -> ReadyFlow:
     """Check a tool against the entities and the configured ports. Raises FlowRefused with every problem."""
     known = policies_by_name(policies)
-    assessment = assess(tool, known.values())
-    found = [each for node in tool.nodes.values() for each in _node_problems(node, entities, ports)]
-    for at, edge in enumerate(tool.edges):
-        found += [(("flow", "edges", at, "dataMapping"), *each) for each in _mapped(tool, edge, entities)]
-    refuse([*undeployable(tool, assessment), *(tool.source.problem(*each) for each in found)])
+    assessment = assess(tool, known.values(), readable(entities))
+    found = [each for node in tool.nodes.values() for each in _port_problems(node, ports)]
+    there = entity_problems(tool, entities)
+    refuse([*undeployable(tool, assessment), *(tool.source.problem(*each) for each in found), *there])
     named = {name for _, name in policy_names(tool)}
     return ReadyFlow(
         tool=tool,
@@ -75,7 +79,22 @@ def ready(
     )
 
 
-def _node_problems(node: Node, entities: Mapping[str, Entity], ports: Ports) -> Iterator[tuple[Keys, str, str]]:
+def readable(entities: Mapping[str, Entity]) -> list[str]:
+    """Return what a read can name: the entities and their composites."""
+    return [*entities, *(name for each in entities.values() for name in each.composites)]
+
+
+def entity_problems(tool: FlowTool, entities: Mapping[str, Entity]) -> Iterator[ConfigProblem]:
+    """Yield what of a tool does not fit the entities."""
+    for node in tool.nodes.values():
+        if node.type in {"read", "write"} and "sql" not in node.config:
+            yield from (tool.source.problem(*each) for each in _entity_problems(node, entities))
+    for at, edge in enumerate(tool.edges):
+        place: Keys = ("flow", "edges", at, "dataMapping")
+        yield from (tool.source.problem(place, *each) for each in _mapped(tool, edge, entities))
+
+
+def _port_problems(node: Node, ports: Ports) -> Iterator[tuple[Keys, str, str]]:
     config, missing, hint = node.config, "", "configure an adapter where there is one, or remove the node"
     if node.type in {"email", "sms"} and getattr(ports, node.type) is None:
         missing = f"the node type {node.type} is not configured"
@@ -89,8 +108,6 @@ def _node_problems(node: Node, entities: Mapping[str, Entity], ports: Ports) -> 
         why = ports.requests.problem(config["oauthAppRef"], config.get("method", "GET"), sample_url(config["url"]))
         if why:
             yield (*node.path, "config", "url"), why, "add it to the `api` of the app, or correct it"
-    if node.type in {"read", "write"} and "sql" not in config:
-        yield from _entity_problems(node, entities)
 
 
 def _mapped(tool: FlowTool, edge: Edge, entities: Mapping[str, Entity]) -> Iterator[tuple[str, str]]:
@@ -106,7 +123,7 @@ def _mapped(tool: FlowTool, edge: Edge, entities: Mapping[str, Entity]) -> Itera
     for name in edge.data_mapping.values():
         if name not in known:
             what = f"node {node.id} takes no field {harmless_text(name)}"
-            yield what, f"it takes {', '.join(sorted(known)) or 'none'}"
+            yield what, one_of(name, sorted(known)) if known else "it takes none"
 
 
 def _entity_problems(node: Node, entities: Mapping[str, Entity]) -> Iterator[tuple[Keys, str, str]]:
@@ -115,7 +132,7 @@ def _entity_problems(node: Node, entities: Mapping[str, Entity]) -> Iterator[tup
     if entity is None:
         kind = "composite" if "composite" in config else "entity"
         known = entities if kind == "entity" else [name for each in entities.values() for name in each.composites]
-        hint = f"declare it, or name one of {', '.join(sorted(known)) or 'those that you declare'}"
+        hint = f"{one_of(config[kind], sorted(known))}; or declare it" if known else "declare it"
         yield (*place, kind), f"no declared {kind}", hint
         return
     if parts and config.get("limit", 0) > MOST_COMPOSITES:
@@ -123,8 +140,9 @@ def _entity_problems(node: Node, entities: Mapping[str, Entity]) -> Iterator[tup
     for member, names in (("filter", known_fields(entity)), ("fields", frozenset(entity.fields))):
         for name in config.get(member, {}):
             if name not in names:
-                yield (*place, member, name), f"no field of {entity.name}", "correct the name"
+                yield (*place, member, name), f"no field of {entity.name}", one_of(name, sorted(names))
     if node.operation == "transition":
         targets = {to for all_ in entity.status.transitions.values() for to in all_} if entity.status else set()
         if config["to"] not in targets:
-            yield (*place, "to"), f"{entity.name} has no transition to it", "name a status of its machine"
+            hint = one_of(config["to"], sorted(targets)) if targets else "declare the status machine of the entity"
+            yield (*place, "to"), f"{entity.name} has no transition to it", hint

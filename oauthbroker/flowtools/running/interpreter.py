@@ -18,7 +18,7 @@ from oauthbroker.flowtools.running import effects, journal
 from oauthbroker.flowtools.running.approvals import approved
 from oauthbroker.flowtools.running.auditing import effect_sent
 from oauthbroker.flowtools.running.checks import evaluate_policies, facts_of
-from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.running.flow import ReadyFlow, bound_at_start
 from oauthbroker.flowtools.running.journal import LeaseLost, RunRecord, RunStep
 from oauthbroker.flowtools.running.lifecycle import FlowRuntime, Lifecycle, Tries
 from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
@@ -63,8 +63,9 @@ class Interpreter:
     def begin(self) -> None:
         """Open a transaction, and read the steps that are committed. Raises LeaseLost if the run is not ours any more:
         another one has it, or the answer of our last commit was lost."""
+        self._values = bound_at_start(self.run.input, self.run.actor)
         if self.flow.is_pessimistic:  # a lock inside of a transaction comes behind its snapshot, and loses the race
-            self.locks.enter_context(self.runtime.database.locked(effects.named_rows(self.flow, self.run.input)))
+            self.locks.enter_context(self.runtime.database.locked(effects.named_rows(self.flow, self._values)))
         run = self.run
         is_new = run.state == journal.RUNNING and run.taken == 1 and not (run.takes or self.tries.committed)
         now = run if is_new else journal.find_run(self.connection, id=run.id)
@@ -74,7 +75,6 @@ class Interpreter:
         self._rows = Rows(self.connection, self.runtime.entities, self.run.actor)
         self.steps = {} if is_new else journal.steps_of(self.connection, self.run.id)
         self._approved = frozenset() if is_new else approved(self.connection, self.run.id)
-        self._values = {"input": self.run.input}
 
     def run_nodes(self) -> None:
         """Take the nodes one by one along the edges. A step that is done is not done again."""

@@ -158,6 +158,11 @@ def exist(connection: Connection) -> bool:
     return True
 
 
+def tools(connection: Connection) -> list[str]:
+    """Return the names of the tools that have runs."""
+    return list(connection.execute(sa.select(RUN.c.tool).distinct()).scalars())
+
+
 def insert_run(connection: Connection, values: Mapping[str, Any], actor: Actor | None) -> RunRecord:
     """Store a new run, and return it as it is stored."""
     auth = actor.turn.auth if actor and actor.turn else None

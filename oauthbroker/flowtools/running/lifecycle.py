@@ -144,11 +144,15 @@ class Lifecycle:
         self.change(run, state=journal.RUNNING, due=self.now, takes=0, message=None, origin=journal.BY_PERSON)
 
     def cancel(self, run: RunRecord, by: str) -> RunRecord:
-        """Cancel a run that has not ended. One on which a process works ends at its next step."""
-        if run.state in {journal.WAITING, journal.ESCALATED}:
-            return self.stop(run, cancelled(by))
-        living = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.due.is_not(None))
-        return run.changed({"cancel": by}) if self.connection.execute(living.values(cancel=by)).rowcount else run
+        """Cancel a run that has not ended. One on which a process works ends at its next step. Raises ValueError if
+        it is cancelled already, or has ended."""
+        if run.cancel is not None:
+            raise ValueError(f"the run is cancelled already: {cancelled(run.cancel).message}")
+        living = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.due.is_not(None), RUN.c.cancel.is_(None))
+        if self.connection.execute(living.values(cancel=by)).rowcount != 1:
+            raise ValueError("the run has ended, or another person has cancelled it: flow runs RUN tells")
+        mine = run.changed({"cancel": by})
+        return self.stop(mine, cancelled(by)) if run.state in {journal.WAITING, journal.ESCALATED} else mine
 
     def retry(self, run: RunRecord, *, happened: bool | None) -> RunRecord:
         """Let a run that ended without success go on, in another generation: what certainly had no effect runs again,

@@ -10,13 +10,14 @@ from pydantic import ConfigDict
 from starlette.responses import JSONResponse, Response
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.running.checks import own_key
+from oauthbroker.flowtools.running.checks import authorise, own_key
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.working import RunResult
+from oauthbroker.flowtools.running.working import RunResult, refusal
 from oauthbroker.flowtools.serving.callers import FlowCallers
 from oauthbroker.flowtools.serving.service import FlowService
-from oauthbroker.flowtools.specification.failures import Actor
-from oauthbroker.plugins import PluginCall, PluginRoute, RequestModel, decode_json
+from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
+from oauthbroker.flowtools.specification.source import nearest
+from oauthbroker.plugins import PluginCall, PluginRoute, RequestModel, decode_json, two_sentences
 
 TOOLS: Final = "/v1/flowtools/tools/{name}"
 PATHS: Final = "/v1/flowtools/api/{path:path}"
@@ -67,10 +68,23 @@ class HttpCalls:
         ]
 
     async def _tool(self, call: PluginCall) -> Response:
-        flow = await self._service.work(lambda: self._service.flow(call.path.name))
-        if flow.tool.trigger.type != "http":
+        flow = None
+        try:
+            flow = await self._service.work(lambda: self._service.flow(call.path.name))
+        except BrokerError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+        if flow is None or flow.tool.trigger.type != "http":
+            return self._no_tool(call.path.name, call.request.state.actor)
+        return await self._answered(call, flow)
+
+    def _no_tool(self, name: str, actor: Actor | None) -> Response:
+        """Refuse a name or version that is not served. A known caller gets the nearest name that it may call."""
+        if actor is None:
             raise BrokerError(Code.NOT_FOUND)
-        return await self._answered(call, flow, await _body(call))
+        known = [name for name, flow in self._service.serving.items() if _is_open(flow, actor)]
+        hint = nearest(name, known) or "check the name and the version"
+        return answer(refusal(FlowFailed("notFound", two_sentences("no such tool", hint))))
 
     async def _custom(self, call: PluginCall) -> Response:
         wanted = (call.request.method, f"/{call.path.path}")
@@ -78,15 +92,27 @@ class HttpCalls:
         found = [flow for flow in there if not flow.withdrawn] or there
         if len(found) != 1:
             raise BrokerError(Code.NOT_FOUND)
-        query = call.query.model_extra or {} if wanted[0] in _IN_QUERY else None
-        data = await _body(call) if query is None else from_query(found[0].tool.input, query)
-        return await self._answered(call, found[0], data)
+        return await self._answered(call, found[0])
 
-    async def _answered(self, call: PluginCall, flow: ReadyFlow, data: Any) -> Response:
+    async def _answered(self, call: PluginCall, flow: ReadyFlow) -> Response:
         actor: Actor | None = call.request.state.actor
-        key = caller_key(call.request.headers.getlist("idempotency-key"), actor)
+        try:
+            in_query = call.request.method in _IN_QUERY
+            data = from_query(flow.tool.input, call.query.model_extra or {}) if in_query else await _body(call)
+            key = caller_key(call.request.headers.getlist("idempotency-key"), actor)
+        except FlowFailed as refused:
+            return answer(refusal(refused))
         result = await self._service.work(lambda: self._service.runs.call(flow, data, actor, key=key))
         return answer(result)
+
+
+def _is_open(flow: ReadyFlow, actor: Actor) -> bool:
+    """Tell whether a caller may call a tool by HTTP."""
+    try:
+        authorise(flow, actor)
+    except FlowFailed:
+        return False
+    return flow.tool.trigger.type == "http" and not flow.withdrawn
 
 
 def from_query(schema: Mapping[str, Any], query: Mapping[str, str]) -> dict[str, Any]:
@@ -117,14 +143,18 @@ def answer(result: RunResult) -> Response:
 
 
 async def _body(call: PluginCall) -> Any:
-    """Return the JSON of a body; an empty one is the empty object."""
+    """Return the JSON of a body; an empty one is the empty object. Raises FlowFailed, with the reason."""
     raw = await call.request.body()
     if not raw:
         return {}
     kind, _, parameter = call.request.headers.get("content-type", "").lower().partition(";")
     if kind.strip() != "application/json" or parameter.strip() not in {"", "charset=utf-8"}:
         raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
-    return decode_json(raw, Code.REQUEST_INVALID)
+    try:
+        return decode_json(raw, Code.REQUEST_INVALID)
+    except BrokerError as error:
+        why = error.note  # it has no word of the body
+    raise FlowFailed("inputInvalid", two_sentences(f"the body is {why}", "correct the JSON"))
 
 
 def caller_key(sent: list[str], actor: Actor | None) -> str | None:
@@ -132,7 +162,8 @@ def caller_key(sent: list[str], actor: Actor | None) -> str | None:
     if not sent:
         return None
     if len(sent) != 1 or not 0 < len(sent[0]) <= _LONGEST_KEY or actor is None:
-        raise BrokerError(Code.REQUEST_INVALID, note="one Idempotency-Key, of an authenticated caller")
+        what = f"the header Idempotency-Key is not one of 1 to {_LONGEST_KEY} characters, of an authenticated caller"
+        raise FlowFailed("inputInvalid", two_sentences(what, "send a shorter one, or leave it out"))
     return own_key("header", actor, sent[0])
 
 

@@ -30,7 +30,7 @@ from oauthbroker.flowtools.serving.callers import actor_of
 from oauthbroker.flowtools.serving.data import database_url
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec, installed_adapter
 from oauthbroker.flowtools.specification.failures import Actor
-from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.flowtools.specification.source import FlowRefused, one_of
 from oauthbroker.plugins import PluginFinding, PluginResource, on_thread
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
@@ -193,8 +193,8 @@ class FlowService:
         """Refuse a tool that its trigger cannot call: its service identity is missing or unknown."""
         tool = flow.tool
         if tool.run_as is not None and tool.run_as not in self.spec.services:
-            known = ", ".join(sorted(self.spec.services)) or "none"
-            hint = f"declare it in the FlowService; known: {known}"
+            known = sorted(self.spec.services)
+            hint = f"{one_of(tool.run_as, known)}; or declare it" if known else "declare it in the FlowService"
             raise FlowRefused([tool.source.problem(("auth", "runAs"), "no declared service", hint)])
         needs = tool.auth_required or bool(tool.allowed_roles)
         if tool.trigger.type != "http" and needs and tool.run_as is None:

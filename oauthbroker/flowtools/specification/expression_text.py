@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final
 
+from oauthbroker.flowtools.specification.source import one_of
+
 FUNCTIONS: Final = (
     "all", "concat", "contains", "diffDays", "double", "endsWith", "exists", "exists_one", "filter", "length",
     "matches", "startsWith", "string",
@@ -122,8 +124,8 @@ def _words(tokens: list[_Token]) -> Iterator[str]:
         elif kind == "name":
             new = folded(_OPENED.get(word, (word,))[0] if after == "(" else word)
             if after == "(" and word not in FUNCTIONS:
-                hint = f"known here: {', '.join(FUNCTIONS)}"
-                raise ExpressionRefused(f"the function {word[:64]} is not known", hint, column=start + 1)
+                what = f"the function {word[:64]} is not known"
+                raise ExpressionRefused(what, one_of(word, FUNCTIONS), column=start + 1)
             if after == "(" and word in _MACROS and before != ".":
                 what = f"the function {word} without a list"
                 raise ExpressionRefused(what, f"write list.{word}(x, ...)", column=start + 1)

@@ -72,10 +72,21 @@ def refuse(problems: Iterable[ConfigProblem]) -> None:
         raise FlowRefused(found)
 
 
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that looks most like another one; empty if none does."""
+    return "".join(difflib.get_close_matches(name, list(known), 1))
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return what to do about a name that is not known; empty if none that is known looks like it."""
-    close = difflib.get_close_matches(name, list(known), 1)
-    return f"the nearest known name is {close[0]}" if close else ""
+    found = closest(name, known)
+    return f"the nearest known name is {found}" if found else ""
+
+
+def one_of(name: str, known: Iterable[str]) -> str:
+    """Return what to do about a value that is not known: all that are, and the one that looks like it."""
+    known = list(known)
+    return "; ".join(filter(None, (nearest(name, known), f"use one of {', '.join(known)}")))
 
 
 def refusal_at(file: str, what: str, hint: str) -> FlowRefused:
@@ -156,7 +167,7 @@ def shape_problems(source: FlowSource, definition: str) -> Iterator[ConfigProble
                 hint = nearest(name, known) or f"known here: {', '.join(sorted(known))}"
                 yield source.problem((*path, name), "unknown field", hint)
         else:
-            yield source.problem(path, *_words(keyword, facts))
+            yield source.problem(path, *_words(keyword, facts, error.instance))
 
 
 def _known(path: list[str | int]) -> list[str]:
@@ -170,14 +181,16 @@ def _known(path: list[str | int]) -> list[str]:
     return list(found["properties"])
 
 
-def _words(keyword: str, facts: Mapping[str, Any]) -> tuple[str, str]:
+def _words(keyword: str, facts: Mapping[str, Any], value: Any) -> tuple[str, str]:
     match keyword:
         case "type":
             return "of another type", f"write {' or '.join(map(str, facts['types']))}"
         case "enum":
             options = facts["options"]
             options = json.loads(options) if isinstance(options, str) else options
-            return "unknown value", f"use one of {', '.join(map(str, options))}"
+            # a node type has two spellings: the first one of each is shown
+            shown = list({str(each).casefold(): str(each) for each in reversed(options)}.values())[::-1]
+            return "unknown value", one_of(value if isinstance(value, str) else "", shown)
         case "pattern":
             return "not in the form that is asked for", f"it has to match {facts['pattern']}"
         case "minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties":

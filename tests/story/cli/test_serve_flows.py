@@ -227,6 +227,37 @@ def test_tools_are_called_by_name_and_by_their_own_path_and_follow_deployments(f
     assert {"ada", "key:runtime", None} == {run.caller for run in flows.runs()}
 
 
+BODIES = {
+    b'{"text": NaN}': "NaN or an infinity",
+    b'{"text": 1e400}': "a number out of range",
+    b'{"text": "\\ud800"}': "a lone surrogate",
+    b'{"text": "a", "text": "b"}': "a name twice",
+    b'{"text": ' + b"1" * 5_000 + b"}": "a number is too long",
+    b'{"text": }': "line 1, column 10",
+}
+
+
+def test_a_call_that_is_refused_says_why_and_a_misspelt_tool_what_the_caller_may_call(flows: Flows) -> None:
+    deploy_in_store(flows.folder, note_tool("note", {"type": "http", "path": "/notes"}))
+    deploy_in_store(flows.folder, note_tool("secretNote", {"type": "http"}, auth={"allowedRoles": ["boss"]}))
+    with flows.serving():
+        good = jwt()
+        for path in ("tools/note", "api/notes"):
+            for body, why in BODIES.items():
+                status, said = flows.call("POST", path, body, token=good)
+                assert (400, True) == (status, why in said["detail"]), said
+            status, said = flows.call("POST", path, {"text": "x"}, token=good, Idempotency_Key="k" * 5_000)
+            assert (400, True) == (status, "The header Idempotency-Key is not" in said["detail"]), said
+        for name in ("noet", "note@9"):
+            status, said = flows.call("POST", f"tools/{name}", {"text": "x"}, token=good)
+            assert (404, "notFound") == (status, said["code"])
+            assert "No such tool. The nearest known name is note." == said["detail"]
+        status, said = flows.call("POST", "tools/secretNot", {"text": "x"}, token=good)
+        assert (404, False) == (status, "secretNote" in said["detail"]), "it may not be called by them"
+        assert "Note" not in str(flows.call("POST", "tools/secretNot", {"text": "x"}))
+        assert [] == flows.texts()
+
+
 @pytest.mark.rule("000-trigger-webhook", "000-trigger-as")
 def test_a_webhook_runs_once_by_a_sealed_secret_that_can_be_changed(flows: Flows) -> None:
     first, second = SECRET, OLD

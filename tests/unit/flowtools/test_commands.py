@@ -52,13 +52,81 @@ def test_check_as_json_has_every_finding_and_problem():
 
 
 @pytest.mark.rule("001-version")
-def test_check_refuses_one_version_with_two_contents(tmp_path):
-    for name, text in (("a", "one"), ("b", "two")):
-        tool = written({"a": "transform"}, [], description=text)
+def test_check_names_both_files_of_one_version_and_the_own_problems_of_each(tmp_path):
+    for name in "abc":
+        tool = written({"a": ("transform", {"expression": f"{name}{name}.x"})}, [])
         (tmp_path / f"{name}.json").write_text(json.dumps(tool), "utf-8")
+    (tmp_path / "copy.json").write_bytes((tmp_path / "a.json").read_bytes())
     result = run("check", tmp_path)
     assert 1 == result.exit_code
-    assert "This version exists with other bytes" in result.output
+    for name in "bc":
+        assert f"Two files here are tool 1: {tmp_path}/a.json and {tmp_path}/{name}.json." in result.output
+    assert 2 == result.output.count("Two files")
+    assert all(f"{name}.json:1:" in result.output and f"name {name}{name}.x" in result.output for name in "abc")
+
+
+SERVED = """
+apiVersion: agents.example.io/v1alpha1
+kind: FlowService
+metadata: {name: flows}
+spec: {entities: [../entities]}
+"""
+
+
+@pytest.mark.parametrize("words", [("--entity", "entities"), ("--config", "served"), ()])
+def test_check_tells_of_a_misspelt_entity_once_and_of_nothing_that_it_leaves_unbound(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("entities", "served", "config"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "entities/order.json").write_text(json.dumps({"name": "Order", "fields": {"n": {"type": "number"}}}))
+    for folder in ("served", "config"):
+        (tmp_path / folder / "flows.yaml").write_text(SERVED)
+    nodes = {
+        "a": ("read", {"entity": "Ordr", "filter": {"id": "input.id"}}),
+        "b": ("transform", {"expression": "order.n"}),
+    }
+    nodes["c"] = ("transform", {"expression": "order.n + 1.0"})
+    (tmp_path / "tool.json").write_text(json.dumps(written(nodes, chain("a", "b", "c"))), "utf-8")
+    found = json.loads(run("check", "--json", "tool.json", *words).output)
+    assert [("no declared entity", ["Order"])] == [
+        (each["what"].lower(), found["entities"]) for each in found["problems"]
+    ]
+    assert "nearest known name is Order" in found["problems"][0]["hint"]
+
+
+def test_check_says_that_entities_were_not_checked_where_none_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tool.json").write_text(json.dumps(written({"a": "read"}, [])), "utf-8")
+    assert "entities: not checked; name them with --entity" in run("check", "tool.json").output
+    assert json.loads(run("check", "--json", "tool.json").output)["entities"] is None
+    assert isinstance(run("check", "tool.json", "--config", "absent").exception, BrokerError)
+
+
+@pytest.mark.parametrize(
+    ("change", "hint"),
+    [
+        ({"trigger": {"type": "htp"}}, "the nearest known name is http; use one of"),
+        (
+            {
+                "flow": {
+                    "startNode": "gett",
+                    "nodes": {"get": {"type": "transform", "config": {"expression": "1"}}},
+                    "edges": [],
+                }
+            },
+            "known name is get",
+        ),
+        (
+            {"flow": {"startNode": "a", "nodes": {"a": {"type": "paymnt"}}, "edges": []}},
+            "known name is payment; use one of",
+        ),
+    ],
+)
+def test_check_names_the_nearest_known_word_of_a_misspelt_one(tmp_path, change, hint):
+    (tmp_path / "tool.json").write_text(json.dumps(written({"a": "transform"}, []) | change), "utf-8")
+    result = run("check", tmp_path / "tool.json").output.lower()
+    assert hint in result
+    assert 1 >= result.partition("use one of")[2].count("payment"), "each type of a node is listed once"
 
 
 def test_check_takes_policies_and_refuses_two_of_one_name(tmp_path):

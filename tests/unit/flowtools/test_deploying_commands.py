@@ -54,6 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: Entries) ->
 
     monkeypatch.setattr(command_inputs, "open_broker", opened)
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").mkdir()
     (tmp_path / "entities").mkdir()
     for name in ("Reservation", "Payment"):
         (tmp_path / "entities" / f"{name}.json").write_bytes(entity(name))
@@ -249,3 +250,24 @@ def test_a_state_that_no_run_has_is_refused() -> None:
     refused = run("runs", "--state", "bogus").exception
     assert isinstance(refused, BrokerError)
     assert (Code.REQUEST_INVALID, True) == (refused.code, "succeeded" in str(refused.note))
+    assert "the nearest known name is escalated" in str(run("runs", "--state", "escalatd").exception)
+
+
+def test_a_tool_that_was_never_deployed_and_has_no_runs_is_refused_with_the_nearest_name() -> None:
+    Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [])), "utf-8")
+    run("deploy", "tool.json")
+    Path("flows.db").touch()
+    done = run("runs", "--tool", "tool", "--database", "sqlite:///flows.db")
+    assert (0, "") == (done.exit_code, done.output)
+    refused = run("runs", "--tool", "tol", "--database", "sqlite:///flows.db").exception
+    assert isinstance(refused, BrokerError)
+    assert (Code.NOT_FOUND, True) == (refused.code, "the nearest known name is tool" in str(refused.note))
+
+
+@pytest.mark.parametrize("words", [("versions",), ("runs",), ("run", "tool"), ("secret", "list")])
+def test_a_folder_without_a_configuration_names_the_command_that_writes_an_example(tmp_path, monkeypatch, words):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    refused = run(*words).exception
+    assert isinstance(refused, BrokerError)
+    assert (Code.CONFIG_INVALID, True) == (refused.code, "oauthbroker flow new FOLDER" in str(refused.note))

@@ -190,7 +190,11 @@ def test_a_version_with_other_bytes_is_refused_and_the_next_version_is_named():
 
 
 EXPRESSIONS: list[tuple[dict[str, Any], list[tuple[str, ...]], str, str]] = [
-    ({"a": ("transform", {"expression": "input.idd"})}, [], "input.idd is not bound here", "correct"),
+    ({"a": ("transform", {"expression": "input.idd"})}, [], "input.idd is not bound here", "name is input.id"),
+    ({"a": ("transform", {"expression": "input.zzzzzz"})}, [], "input.zzzzzz is not bound here", "correct the name"),
+    ({"a": ("transform", {"expression": "concatt('a', 'b')"})}, [], "concatt is not known", "name is concat; use"),
+    ({"a": ("transform", {"expression": "caller.idd"})}, [], "caller.idd is not bound here", "name is caller.id"),
+    ({"a": ("transform", {"expression": "caller.id"}), "caller": "transform"}, [("a", "caller")], "caller.id is not bound", "every path"),
     ({"a": ("if", {"expression": "1"})}, [], "not true or false", "true or false"),
     ({"a": ("assert", {"expression": "input.id"})}, [], "not true or false", "true or false"),
     ({"a": ("transform", {"expression": "b.result"}), "b": "transform"}, [("a", "b")], "b.result is not bound", "every path"),

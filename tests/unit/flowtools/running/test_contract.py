@@ -72,6 +72,32 @@ def test_2_the_row_policy_holds_in_a_flow(world):
     assert {} == world.runs.call(flow, CALL, Actor(id="bob")).output
 
 
+@pytest.mark.rule("000-contract-2")
+def test_2_a_write_takes_the_id_of_its_caller_for_the_field_of_the_row_policy(world):
+    fields = {"customerId": "caller.id", "total": "1.0"}
+    write = ("write", {"entity": "Order", "operation": "create", "fields": fields})
+    flow = world.flow({"a": BEGIN, "w": write, "e": COMMIT}, chain("a", "w", "e"), auth={"required": False})
+    assert "ann" == world.runs.call(flow, CALL, Actor(id="ann")).output["customerId"]
+    stored = world.runs.accept(flow, {**CALL, "id": "b"}, Actor(id="bob"))
+    assert "bob" == world.runs.resume(flow, stored.id).output["customerId"], "also in another process"
+    assert "rowForbidden" == world.runs.call(flow, {**CALL, "id": "c"}, None).code
+    own = ("read", {"entity": "Order", "filter": {"customerId": "caller.id"}})
+    for name in ("ann", "bob"):
+        (row,) = world.runs.call(world.flow({"r": own}, []), {**CALL, "id": f"own {name}"}, Actor(id=name)).output[
+            "result"
+        ]
+        assert name == row["customerId"]
+
+
+def test_a_node_named_caller_keeps_its_name(world):
+    nodes = {
+        "caller": ("transform", {"expression": "{'id': 'mine'}"}),
+        "t": ("transform", {"expression": "caller.result"}),
+    }
+    flow = world.flow(nodes, chain("caller", "t"))
+    assert {"id": "mine"} == world.runs.call(flow, CALL, Actor(id="ann")).output
+
+
 @pytest.mark.rule("000-contract-3", "policy-run")
 @pytest.mark.parametrize(("action", "state"), [("block", "failed"), ("warn", "succeeded"), ("escalate", "escalated")])
 def test_3_policies_block_warn_or_escalate_before_the_run(tmp_path, action, state):

@@ -15,7 +15,7 @@ from oauthbroker.flowtools.running.approvals import approve, cancel, retry
 from oauthbroker.flowtools.running.contract import Call
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import ENDED, RUN, STEP
-from oauthbroker.flowtools.running.lifecycle import MOST_TAKES
+from oauthbroker.flowtools.running.lifecycle import MOST_TAKES, Lifecycle
 from oauthbroker.flowtools.running.ports import AnswerLost, EffectRefused, NotSent
 from oauthbroker.flowtools.specification.failures import Actor
 from tests.kit.forms import is_long
@@ -172,8 +172,24 @@ def test_a_cancelled_run_ends_and_its_charge_is_refunded(
     assert "ada (account root) has cancelled it" == found.message
     assert (["failed"], []) == (ends(world, run), world.mail.sent)
     assert (["charge", "refund"] if where == "behind a charge" else []) == [e.operation for e in world.shop.sent]
-    with pytest.raises(ValueError, match="the run has ended"):
+    with pytest.raises(ValueError, match="is cancelled already: ada"):
         cancel(world.database, run, audit=world.entries, **ADA)
+
+
+def test_the_second_who_cancels_a_run_is_told_who_has_and_has_no_entry(world: World) -> None:
+    """Also at once: both have read the run before the first one has committed."""
+    flow = world.flow(PAYS, chain(*PAYS), policies=["paymentRollback"], idempotencyKey="input.id")
+    run = world.runs.accept(flow, CALL, STAFF)
+    cancel(world.database, run.id, audit=world.entries, **ADA)
+    before = len(list(world.entries))
+    with pytest.raises(ValueError, match=r"the run is cancelled already: ada \(account root\) has cancelled it"):
+        cancel(world.database, run.id, by="bob", account="bob", audit=world.entries)
+    with (
+        Lifecycle.opened(world.database, world.entries) as ways,
+        pytest.raises(ValueError, match="another person has cancelled it"),
+    ):
+        ways.cancel(run, "bob")
+    assert before == len(list(world.entries))
 
 
 class Cancelling(list[Any]):

@@ -261,7 +261,7 @@ async def test_a_key_of_a_caller_is_one_call_and_no_call_of_another(service: Flo
     ]
     assert (runs[0], 3, True) == (runs[1], len(set(runs)), all(runs)), "another subject of one caller is another call"
     for sent, actor in ((["k"], None), (["k", "k"], STAFF), ([""], STAFF), (["k" * 256], STAFF)):
-        with pytest.raises(BrokerError, match="requestInvalid"):
+        with pytest.raises(FlowFailed, match="The header Idempotency-Key is not one of 1 to 255 characters"):
             caller_key(sent, actor)
 
 
