@@ -36,7 +36,7 @@ _process: ContextVar[Process] = ContextVar("process")
 
 
 class Turn:
-    """A callback that waits for its time or its turn. It has what asyncio asks of a handle, and no more."""
+    """A callback that waits for its time or its turn. It has what asyncio asks of a handle."""
 
     __slots__ = ("_when", "callback", "context", "given")
 
@@ -152,7 +152,7 @@ class WorldLoop(asyncio.BaseEventLoop):
                 self._jump()
 
     def _run_turn(self, process: Process) -> None:
-        """Run what is ready in a process, until one of the callbacks freezes or kills it."""
+        """Run the ready callbacks of a process, until one of them freezes or kills it."""
         ready = process.ready
         for _ in range(len(ready)):
             if not process.runs:
