@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.postgres.connect_failures import NOT_A_URL, connect_failure, is_lasting, shown_address
@@ -36,6 +37,25 @@ def test_a_refusal_of_such_a_url_names_the_encoding() -> None:
     unknown = psycopg.OperationalError("[Errno -2] Name or service not known: failed to resolve host 'x'")
     assert "@ as %40" in connect_failure(unknown)
     assert "@ as %40" in NOT_A_URL
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        (f"postgresql://me:{LEFT}%{RIGHT}@db.example/tokens", "write % as %25"),
+        (f"postgresql://me:{LEFT}@db.example/tokens?sslmod=require", "an unknown parameter sslmod: write sslmode"),
+        (f"postgresql://me:{LEFT}@db.example/tokens?x=1", "an unknown parameter: correct what follows its ?"),
+        (f"postgresql://me:{LEFT}/?{RIGHT}=1@db.example/tokens", "in its password write ? as %3F"),
+        (f"https://{LEFT}", NOT_A_URL),
+    ],
+)
+def test_a_mistyped_url_is_refused_with_its_fault_and_without_the_password(url: str, says: str) -> None:
+    with pytest.raises(psycopg.ProgrammingError) as refused:
+        conninfo_to_dict(url)
+    failed = failure(refused.value)
+    assert (True, True) == (says in failed.note, failed.lasting), failed.note
+    assert LEFT not in failed.note
+    assert RIGHT not in failed.note
 
 
 @pytest.mark.parametrize(
