@@ -568,6 +568,24 @@ async def test_a_broker_goes_on_when_its_database_is_back(
         await until(lambda: () == host.broker.health().problems)
 
 
+async def test_health_is_green_soon_after_the_database_is_back_whichever_pass_found_it_away(
+    url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    async with hosts(1, url, tmp_path, identity_provider, limits=Limits(sweep_seconds=600)) as (host,):
+        outage, clock = host.running.parts.outage, host.running.parts.clock
+        outage.failed("a pass of every ten minutes", BrokerError(Code.STORE_UNAVAILABLE), clock.monotonic())
+        assert ("storeUnavailable",) == host.broker.health().problems
+        await until(lambda: () == host.broker.health().problems)
+
+
+def test_an_empty_database_is_told_from_a_lost_key(prepared: postgres.Server, empty: str, tmp_path: Path) -> None:
+    env = {ENV: prepared.url(empty).reveal()}
+    with pytest.raises(
+        BrokerError, match="there is no store yet: run `oauthbroker init` or `oauthbroker store import`"
+    ):
+        verify_store(f"env:{ENV}", settings(tmp_path), env=env, log=json_log(io.StringIO(), TestClock()))
+
+
 REFUSED = {
     "no URL": ("", "has no URL of a database"),
     "not a URL": ("the database in the cellar", "not a database's URL"),
@@ -904,6 +922,7 @@ async def test_a_right_that_is_taken_from_a_broker_at_work_is_named_and_it_gets_
             readiness = Readiness(
                 host.running.parts.repository.probe, host.running.parts.life, clock,
                 may_degrade=host.running.parts.repository.may_degrade, log=json_log(lines, clock),
+                outage=host.running.parts.outage,
             )  # fmt: skip
             assert () == await readiness.problems()
             prepared.run(f"revoke {right} from broker", DATABASE)
