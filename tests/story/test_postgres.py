@@ -552,7 +552,11 @@ async def test_the_database_shows_no_secret_and_no_name(
 
 
 async def test_a_broker_goes_on_when_its_database_is_back(
-    postgres_server: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+    postgres_server: postgres.Server,
+    url: Secret,
+    tmp_path: Path,
+    identity_provider: IdentityProvider,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with hosts(1, url, tmp_path, identity_provider, limits=Limits(sweep_seconds=2)) as (host,):
         first = (await host.connected()).access_token.reveal()
@@ -566,6 +570,7 @@ async def test_a_broker_goes_on_when_its_database_is_back(
         await until(partial(is_ready, host))
         assert first == await token(host)
         await until(lambda: () == host.broker.health().problems)
+    assert [] == [line.getMessage() for line in caplog.records if line.name == "psycopg.pool"], "the broker says it"
 
 
 async def test_health_is_green_soon_after_the_database_is_back_whichever_pass_found_it_away(

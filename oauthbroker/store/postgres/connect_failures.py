@@ -35,11 +35,17 @@ _REASONS: Final = (
     ('role ".*" does not exist', "there is no such user: run createuser, or correct its name"),
     ("timeout|timed out", "it does not answer in time: check the host, the port and firewalls"),
     (r"invalid \w+ value", "a parameter of the URL, such as sslmode, has a wrong value: correct it"),
+    ("starting up|shutting down|recovery mode", "it starts or stops: calls work again once it is up"),
+    (
+        "has been closed|closed the connection|connection is (closed|lost)|terminating|consuming input|sending",
+        "the connection was lost: look whether it has stopped, or the network was cut",
+    ),
     ("certificate", "its certificate is not accepted: correct sslmode or sslrootcert"),
     ("SSL", "it and the URL's sslmode do not agree on TLS: correct sslmode"),
 )
 _PASSING: Final = re.compile(
     "refused|No such file|timeout|timed out|unexpected|SYSCALL|has been closed|starting up|shutting down|too many"
+    "|recovery mode|connection is (closed|lost)|terminating|consuming input|sending"
     "|[Tt]emporary failure|[Tt]ry again|EAI_AGAIN"
 )
 

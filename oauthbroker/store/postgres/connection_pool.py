@@ -35,6 +35,8 @@ _KNOWN: Final[Sequence[tuple[tuple[type[psycopg.Error], ...], str, bool]]] = (
     ((errors.DiskFull,), "the disk of the database is full: free space there", False),
 )
 
+_STOPS: Final = "57P"  # how the codes begin of a server that starts, stops or ends a connection
+
 Values = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
 """The values of a statement, or what makes them right before it is sent."""
 
@@ -135,7 +137,7 @@ def failure(error: psycopg.Error) -> BrokerError:
             return BrokerError(Code.STORE_UNAVAILABLE, note=known, lasting=lasting)
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         return BrokerError(Code.STORE_UNAVAILABLE, note=url_failure(error), lasting=True)
-    reason = "" if error.sqlstate else connect_failure(error)
+    reason = connect_failure(error) if (error.sqlstate or _STOPS).startswith(_STOPS) else ""
     note = f"database: {reason or error.sqlstate or type(error).__name__}"
     kind = LostConnectionError if isinstance(error, psycopg.OperationalError) else BrokerError
     return kind(Code.STORE_UNAVAILABLE, note=note, lasting=reason != "" and is_lasting(error))
