@@ -60,7 +60,7 @@ class StoreOutage:
             self.answered()
 
     def answered(self) -> None:
-        """Note that the store was read and had space: it is back, whichever passes had found it away."""
+        """Note that the store was read and had space: it is back, also for the passes that had found it away."""
         if self._failing:
             self._failing.clear()
             self._over = self._clock.monotonic()

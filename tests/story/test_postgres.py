@@ -573,7 +573,7 @@ async def test_a_broker_goes_on_when_its_database_is_back(
     assert [] == [line.getMessage() for line in caplog.records if line.name == "psycopg.pool"], "the broker says it"
 
 
-async def test_health_is_green_soon_after_the_database_is_back_whichever_pass_found_it_away(
+async def test_health_is_green_soon_after_the_database_is_back_for_each_pass_that_found_it_away(
     url: Secret, tmp_path: Path, identity_provider: IdentityProvider
 ) -> None:
     async with hosts(1, url, tmp_path, identity_provider, limits=Limits(sweep_seconds=600)) as (host,):

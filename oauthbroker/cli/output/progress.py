@@ -30,7 +30,7 @@ def resumable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo("Stopped. What is done stays. Type this again for the rest.", err=True)
+        typer.echo("Stopped. Type this again: finished records are not repeated.", err=True)
         raise typer.Exit(STOPPED) from None
 
 

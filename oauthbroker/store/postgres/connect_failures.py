@@ -51,7 +51,7 @@ _PASSING: Final = re.compile(
 
 
 def url_failure(error: psycopg.ProgrammingError) -> str:
-    """Return what is wrong with a database's URL, and what to do. Of what was typed it shows at most the name of a
+    """Return the fault of a database's URL, and the remedy. Of the typed text it shows at most the name of a
     parameter, if that is nearly a known one: another may be of a password."""
     text = str(error)
     if "percent-encoded" in text:

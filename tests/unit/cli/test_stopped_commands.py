@@ -1,8 +1,9 @@
-"""Ctrl-C in a command on many records: it says what is done, what is not, and that it goes on when it is repeated."""
+"""Ctrl-C in a command on many records: it counts the finished and the other ones, and goes on when it is repeated."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -107,13 +108,13 @@ def test_a_stopped_command_that_may_be_repeated_says_so(
     monkeypatch.setattr(server_environment, "load_here", lambda _: loaded)
     monkeypatch.setattr(migration, "copy_store", stopped)
     monkeypatch.setattr(backup, "import_store", stopped)
-    run = {
+    run: dict[str, Callable[[], object]] = {
         "erase": lambda: grants_erase.run(CONFIG, found.subject, 0, dry_run=False, yes=True, as_json=True),
         "reseal": lambda: keys.reseal_command(config=CONFIG),
         "store copy": lambda: store.copy_command("one", "two", config=CONFIG),
         "store import": lambda: store.import_command(Path("file"), Path("identity"), config=CONFIG),
-    }[command]
+    }
     with pytest.raises(typer.Exit) as ended:
-        run()
+        run[command]()
     assert STOPPED == ended.value.exit_code
-    assert "Stopped. What is done stays. Type this again for the rest." in capsys.readouterr().err
+    assert "Stopped. Type this again: finished records are not repeated." in capsys.readouterr().err
