@@ -142,9 +142,16 @@ for name, text in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the console script. Every refusal is a sentence on stderr."""
+    """Run the console script. Every refusal is a sentence on stderr. A reader that closed stdout, such as `head`, ends
+    the command without one."""
     harden()
-    sys.exit(run(sys.argv[1:]))
+    try:
+        status = run(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes at its end
+        status = CRASHED
+    sys.exit(status)
 
 
 def run(arguments: list[str]) -> int:

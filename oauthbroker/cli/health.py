@@ -29,8 +29,8 @@ def health_command(alive: Alive = False, as_json: AsJson = False, config: Config
 
     Asks at the address where this configuration has it listen. Prints the answer of `/healthz`: `ok`, or `red` with the
     codes of the problems that an operator must fix, and a line for each finding of a plug-in. Exit status 1: red, or no
-    broker answered. It is red within half a minute while the database is away, which `/readyz` says at once. A restart
-    does not fix a problem, and may lose a token: a probe that restarts says --alive.
+    broker answered. It looks for the store as `/readyz` does, for half a second. A restart does not fix a problem, and
+    may lose a token: a probe that restarts says --alive.
     """
     from oauthbroker.config.bundle.server_environment import load_here
 

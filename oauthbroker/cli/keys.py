@@ -13,7 +13,7 @@ from oauthbroker.cli.output.commands_here import runnable
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer, say
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.output.progress import progress
+from oauthbroker.cli.output.progress import progress, resumable
 from oauthbroker.cli.output.tables import counted, table
 from oauthbroker.cli.stored_records import within
 from oauthbroker.core.refused import Refused
@@ -85,7 +85,7 @@ def reseal_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
 
     Safe at any time, beside brokers, and after an interruption.
     """
-    with progress(as_json=as_json) as shown:
+    with resumable(), progress(as_json=as_json) as shown:
         done = _run(config, lambda keys: keys.reseal(shown))
     document = {"resealed": done.resealed, "seen": done.seen, "unreadable": done.unreadable, "done": done.done}
     say(f"Sealed {counted(done.resealed, 'record')} anew, of {done.seen}.", document, as_json=as_json)

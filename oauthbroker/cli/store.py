@@ -12,7 +12,7 @@ import typer
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer, say
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.output.progress import progress
+from oauthbroker.cli.output.progress import progress, resumable
 from oauthbroker.cli.output.tables import counted, table
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
@@ -67,7 +67,7 @@ def copy_command(
     from oauthbroker.wiring.migration import copy_store
 
     settings, env, log = _settings(config)
-    with progress(as_json=as_json) as shown:
+    with resumable(), progress(as_json=as_json) as shown:
         copied = copy_store(
             (source, target),
             settings,
@@ -152,7 +152,7 @@ def import_command(file: Archive, identity: Identity, as_json: AsJson = False, c
     from oauthbroker.wiring.backup import import_store
 
     settings, env, log = _settings(config)
-    with progress(as_json=as_json) as shown:
+    with resumable(), progress(as_json=as_json) as shown:
         kinds = import_store(file, identity, settings, env=env, clock=SystemClock(), log=log, progress=shown)
     line = "Every record opens and is that of the archive. Now read `oauthbroker store accept-restore`."
     _tell(kinds, [line], {}, as_json=as_json)

@@ -31,7 +31,7 @@ class Repeats:
 
 
 class StoreOutage:
-    """Logs a line when passes of background work begin to find the store away, and one when it is back."""
+    """Logs a line when passes of background work, or a probe, begin to find the store away, and one when it is back."""
 
     __slots__ = ("_clock", "_failing", "_log", "_over", "_since")
 
@@ -57,6 +57,11 @@ class StoreOutage:
     def worked(self, task: str) -> None:
         """Note a pass that did its work. The store is back if that pass had found it away: others may not use it."""
         if task in self._failing:
+            self.answered()
+
+    def answered(self) -> None:
+        """Note that the store was read and had space: it is back, also for the passes that had found it away."""
+        if self._failing:
             self._failing.clear()
             self._over = self._clock.monotonic()
             self._log.info("the store is back", seconds=round(self._over - self._since))

@@ -11,7 +11,7 @@ from contextlib import suppress
 from oauthbroker.core.clock import Clock, has_passed
 from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Pass
+from oauthbroker.core.lifecycle import Pass, to_its_end
 from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.repository.repository import Conflict, Due, DueWork, PendingRevocation, Repository
@@ -25,11 +25,13 @@ LOOK_AGAIN_SECONDS = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class RevocationFigures:
-    """The progress of a run. `ended` counts grants ended by this run; `outcomes` is the state at each grant's provider,
-    once known; `failed` are the grants that could not be ended, with the error code."""
+    """The progress of a run. `ended` counts grants ended by this run; `over` are the grants that have ended, also those
+    that ended before; `outcomes` is the state at each grant's provider, once known; `failed` are the grants that could
+    not be ended, with the error code."""
 
     chosen: int = 0
     ended: int = 0
+    over: set[GrantKey] = field(default_factory=set)
     outcomes: dict[GrantKey, RevocationOutcome] = field(default_factory=dict)
     failed: dict[GrantKey, Code] = field(default_factory=dict)
 
@@ -38,9 +40,14 @@ class RevocationFigures:
         return sum(found[each] for each in what)
 
     @property
+    def unended(self) -> int:
+        """Return how many grants a run that was stopped has not come to."""
+        return self.chosen - len(self.over | self.failed.keys())
+
+    @property
     def left(self) -> int:
-        """Return how many grants' providers have still to be told."""
-        return self.chosen - len(self.failed) - self.count("done", "none", "shared")
+        """Return how many ended grants' providers have still to be told."""
+        return len(self.over - self.failed.keys()) - self.count("done", "none", "shared")
 
 
 class BulkRevocation:
@@ -78,13 +85,14 @@ class BulkRevocation:
 
         A provider that is busy or does not answer is asked again for `patience` seconds in all, never before its
         `Retry-After`. Revocations still pending then are sent by a running broker, or by the next call for the same
-        pairs.
+        pairs. A caller that is cancelled waits for the grants whose end is being written, so that the figures are true.
         """
         chosen = list(dict.fromkeys(pairs))
         figures = figures if figures is not None else RevocationFigures()
         figures.chosen = len(chosen)
         for start in range(0, len(chosen), AT_ONCE):
-            await asyncio.gather(*(self._write_tombstone(pair, figures) for pair in chosen[start : start + AT_ONCE]))
+            block = chosen[start : start + AT_ONCE]
+            await to_its_end(asyncio.gather(*(self._write_tombstone(pair, figures) for pair in block)))
             on_change(figures)
         self._revoke.outbox.notify()
         by_app: dict[str, deque[GrantKey]] = defaultdict(deque)
@@ -106,6 +114,7 @@ class BulkRevocation:
             figures.failed[pair] = error.code
         else:
             figures.ended += ended
+            figures.over.add(pair)
 
     async def _tell_queue(
         self,

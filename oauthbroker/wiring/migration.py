@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.progress import Progress, unseen
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
@@ -62,9 +63,13 @@ def _check_no_password(url: str) -> None:
 def opened_ring(
     store: RawStore, settings: Settings, env: Mapping[str, str], log: Log
 ) -> Iterator[tuple[RawStore, Keyring]]:
-    """Open the keyring of a store with the key of the settings. Raises `keyUnknown` and `keyMismatch`."""
+    """Open the keyring of a store with the key of the settings. Raises `storeUnavailable` where there is no store,
+    `keyUnknown` and `keyMismatch`."""
     with closing(store):
-        yield store, Keyring.opened(store.keyring(), *key_providers(settings, env, log))
+        if (document := store.keyring()) is None:
+            there = "there is no store yet: run `oauthbroker init` or `oauthbroker store import`"
+            raise BrokerError(Code.STORE_UNAVAILABLE, note=there, lasting=True)
+        yield store, Keyring.opened(document, *key_providers(settings, env, log))
 
 
 def copy_store(

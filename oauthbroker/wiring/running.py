@@ -24,6 +24,7 @@ from oauthbroker.wiring.store_keys import StoreKeys
 
 UPKEEP_SECONDS = 5.0
 HELD_SECONDS = 1.0  # until the relay comes back to a lock that was held: agents sleep meanwhile
+AWAY_SECONDS = 1.0  # between two looks for a store that is away: health is green soon after its return
 AGE_SECONDS = 300.0  # an older copy of the store than that is noticed
 TIDY_SECONDS = 300.0
 START_SECONDS = 1.0  # that a start waits for its recovery
@@ -215,7 +216,8 @@ class Running:
             self._repeat(0, soon, ahead),
             self._repeat(0, seconds, {"notices of ends": parts.expiring.run_pass}),
             self._repeat(seconds, seconds, {"markers": refresh.repair}),
-            self._repeat(seconds, seconds, {"store": parts.repository.probe}),
+            self._repeat(seconds, seconds, {"store": self._probe}),
+            self._repeat(AWAY_SECONDS, AWAY_SECONDS, {"return of the store": self._look_if_away}),
             self._repeat(UPKEEP_SECONDS, UPKEEP_SECONDS, {"checkpoint of the audit log": parts.audit.keep_checkpoint}),
         ]
         if self._keys is not None:
@@ -225,6 +227,14 @@ class Running:
             loops.append(self._repeat(0, AGE_SECONDS, {"age of the store": self._age.grow}))
             loops.append(self._repeat(TIDY_SECONDS, TIDY_SECONDS, {"unused locks": parts.repository.tidy}))
         return loops
+
+    async def _probe(self) -> None:
+        await self.parts.repository.probe()
+        self.parts.outage.answered()
+
+    async def _look_if_away(self) -> None:
+        if self.parts.outage.lasts:
+            await self._probe()
 
     async def _repeat(self, first: float, pause: float, works: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
         await asyncio.sleep(first)

@@ -92,7 +92,14 @@ def _probes(parts: Parts) -> Routes:
     settings = parts.settings
     scrape = Scrape(metrics=parts.metrics, gauges=parts.gauges, apps=parts.apps, folder=parts.metrics_folder)
     may_degrade = parts.repository.may_degrade
-    readiness = Readiness(parts.repository.probe, parts.life, parts.clock, may_degrade=may_degrade, log=parts.log)
+    readiness = Readiness(
+        parts.repository.probe,
+        parts.life,
+        parts.clock,
+        may_degrade=may_degrade,
+        outage=parts.outage,
+        log=parts.log,
+    )
     operators = OperatorsOnly(
         callers=Callers(turns=parts.turns, api_keys=parts.api_keys, settings=settings),
         limits=RequestLimits(parts.clock, settings.limits.requests_per_minute),

@@ -552,7 +552,11 @@ async def test_the_database_shows_no_secret_and_no_name(
 
 
 async def test_a_broker_goes_on_when_its_database_is_back(
-    postgres_server: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+    postgres_server: postgres.Server,
+    url: Secret,
+    tmp_path: Path,
+    identity_provider: IdentityProvider,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with hosts(1, url, tmp_path, identity_provider, limits=Limits(sweep_seconds=2)) as (host,):
         first = (await host.connected()).access_token.reveal()
@@ -566,6 +570,25 @@ async def test_a_broker_goes_on_when_its_database_is_back(
         await until(partial(is_ready, host))
         assert first == await token(host)
         await until(lambda: () == host.broker.health().problems)
+    assert [] == [line.getMessage() for line in caplog.records if line.name == "psycopg.pool"], "the broker says it"
+
+
+async def test_health_is_green_soon_after_the_database_is_back_for_each_pass_that_found_it_away(
+    url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    async with hosts(1, url, tmp_path, identity_provider, limits=Limits(sweep_seconds=600)) as (host,):
+        outage, clock = host.running.parts.outage, host.running.parts.clock
+        outage.failed("a pass of every ten minutes", BrokerError(Code.STORE_UNAVAILABLE), clock.monotonic())
+        assert ("storeUnavailable",) == host.broker.health().problems
+        await until(lambda: () == host.broker.health().problems)
+
+
+def test_an_empty_database_is_told_from_a_lost_key(prepared: postgres.Server, empty: str, tmp_path: Path) -> None:
+    env = {ENV: prepared.url(empty).reveal()}
+    with pytest.raises(
+        BrokerError, match="there is no store yet: run `oauthbroker init` or `oauthbroker store import`"
+    ):
+        verify_store(f"env:{ENV}", settings(tmp_path), env=env, log=json_log(io.StringIO(), TestClock()))
 
 
 REFUSED = {
@@ -588,12 +611,24 @@ async def test_a_database_that_is_no_store_is_refused_with_what_to_do(
     assert refused.lasting is (what != "no server"), "a later start may go well"
 
 
+NO_NUMBER = (
+    "the tables are there, but oauthbroker.schema_version has not their number 1: restore that table from a backup"
+)
 SPOILT = {
-    "update oauthbroker.schema_version set number = -number": "lacks a migration: run `oauthbroker store migrate`",
+    "update oauthbroker.schema_version set number = -number": NO_NUMBER,
+    "update oauthbroker.schema_version set number = 99": NO_NUMBER,
+    "alter table oauthbroker.schema_version rename to other": NO_NUMBER,
+    "alter table oauthbroker.queued rename column attempts to other": "oauthbroker.queued lacks its column attempts",
     "alter database hosts set default_transaction_read_only = on": "read-only, perhaps a standby",
     "alter database hosts set synchronous_commit = off": "synchronous_commit is off",
 }
-MENDED = ("alter database hosts reset all", "update oauthbroker.schema_version set number = abs(number)")
+MENDED = (
+    "alter database hosts reset all",
+    "alter table if exists oauthbroker.other rename to schema_version",
+    "update oauthbroker.schema_version set number = 1",
+    """do $$ begin alter table oauthbroker.queued rename column other to attempts;
+    exception when undefined_column then end $$""",
+)
 
 
 @pytest.mark.parametrize("statement", SPOILT)
@@ -605,12 +640,30 @@ async def test_a_store_that_cannot_keep_its_promises_is_refused(
     prepared.run(statement, DATABASE)
     try:
         refused = await refusal(here, env)
+        if SPOILT[statement] == NO_NUMBER:
+            with pytest.raises(BrokerError, match=r"schema_version has not their number 1"):
+                migrate_store(url)
     finally:
         writable = "-c default_transaction_read_only=off"
         with psycopg.connect(url.reveal(), autocommit=True, options=writable) as connection:
             for fixed in MENDED:
                 connection.execute(fixed)
     assert (Code.STORE_UNAVAILABLE, True) == (refused.code, SPOILT[statement] in str(refused)), str(refused)
+
+
+async def test_a_store_that_lacks_the_newest_migration_is_refused_until_it_is_made(
+    url: Secret, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env, here = {ENV: url.reveal()}, settings(tmp_path)
+    init_store(here, env, SystemClock())
+    every = _migrations() | {2: "alter table oauthbroker.set_aside add column reason text"}
+    monkeypatch.setattr(schema, "_migrations", lambda: every)
+    assert "lacks a migration: run `oauthbroker store migrate`" in str(await refusal(here, env))
+    assert [2] == migrate_store(url)
+    assert set() == await known(here, env)
+    with psycopg.connect(url.reveal(), autocommit=True) as connection:
+        connection.execute("alter table oauthbroker.set_aside drop column reason")
+    assert "oauthbroker.set_aside lacks its column reason" in str(await refusal(here, env))
 
 
 async def test_a_user_without_rights_is_told_so(prepared: postgres.Server, url: Secret, tmp_path: Path) -> None:
@@ -874,6 +927,7 @@ async def test_a_right_that_is_taken_from_a_broker_at_work_is_named_and_it_gets_
             readiness = Readiness(
                 host.running.parts.repository.probe, host.running.parts.life, clock,
                 may_degrade=host.running.parts.repository.may_degrade, log=json_log(lines, clock),
+                outage=host.running.parts.outage,
             )  # fmt: skip
             assert () == await readiness.problems()
             prepared.run(f"revoke {right} from broker", DATABASE)

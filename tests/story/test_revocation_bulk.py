@@ -12,8 +12,9 @@ from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import App, Client
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import Ready
+from oauthbroker.revocation import bulk
 from oauthbroker.revocation.bulk import RevocationFigures
-from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING
+from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING, Revoke
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
 from oauthbroker.testing.provider.types import Client as Registration
@@ -258,3 +259,28 @@ async def test_a_client_that_fetches_tokens_for_itself_revokes_none_of_another_c
     assert isinstance(await two.broker.oauth(team_turn()).get_access_token(MACHINE), Ready)
     await two.parts.bulk_revocation.run_pass()
     assert ready.access_token not in [request.form.get("token") for request in identity_provider.seen("revoke")[asked:]]
+
+
+async def test_a_run_that_is_cancelled_counts_each_grant_whose_end_was_written(start, identity_provider, monkeypatch):
+    process = start([user_app(identity_provider), user_app(identity_provider, "files")])
+    await connected(process, identity_provider)
+    await connected(process, identity_provider, account="bob", user=BOB)
+    await connected(process, identity_provider, "files")
+    written, write = list[GrantKey](), Revoke.write_tombstone
+
+    async def write_and_stop(revoke: Revoke, key: GrantKey) -> object:
+        found = await write(revoke, key)
+        written.append(key)
+        if len(written) == 2:
+            ending.cancel()
+            await asyncio.sleep(0)
+        return found
+
+    monkeypatch.setattr(bulk, "AT_ONCE", 1)
+    monkeypatch.setattr(Revoke, "write_tombstone", write_and_stop)
+    figures, pairs = RevocationFigures(), [GrantKey("mail", ALICE), GrantKey("mail", BOB), GrantKey("files", ALICE)]
+    ending = asyncio.create_task(process.broker.grants.revoke_each(pairs, figures))
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert (pairs[:2], 2, 2, 1) == (written, figures.ended, figures.left, figures.unended)
+    assert 0 == identity_provider.count("revoke")

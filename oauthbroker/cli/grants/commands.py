@@ -108,6 +108,9 @@ def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
         raise Refused("Say which: a GRANT_ID, --app and --subject, or --all. Nothing was changed.")
     there = GrantReader(config, app_name, subject, as_json=as_json)
     chosen = there.unended(grant_id)
+    if chosen.gone is not None:
+        grants_revoke.tell_gone(chosen.gone, dry_run=dry_run, as_json=as_json)
+        return
     if not chosen.keys:
         if not everything:
             raise Refused("There is no such grant alive. `oauthbroker grants list` shows all. Nothing was changed.")

@@ -9,7 +9,7 @@ import typer
 
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer
-from oauthbroker.cli.output.progress import progress
+from oauthbroker.cli.output.progress import progress, resumable
 from oauthbroker.cli.output.tables import counted, facts, shown
 from oauthbroker.core.progress import Progress
 from oauthbroker.grants.found_records import Erased, FoundRecords
@@ -39,7 +39,7 @@ def run(config: Path, subject: str, patience: float, *, dry_run: bool, yes: bool
         return DONE
     typer.echo(_summed(found), err=True)
     confirm(f"Revoke and erase all of {shown(subject)}?", yes=yes)
-    with progress(as_json=as_json) as counts:
+    with resumable(), progress(as_json=as_json) as counts:
         erased = asyncio.run(_erase(config, found, patience, counts, found if yes else None))
     _tell(erased, as_json=as_json)
     if erased.done:

@@ -24,6 +24,7 @@ from oauthbroker.config.bundle.server_environment import load_here
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import to_its_end
 from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused
 from oauthbroker.grants.import_lines import MOST_LINES, MOST_PROBLEMS, CheckedLines, Incoming, LineProblem, validate
@@ -175,7 +176,11 @@ async def _import(
     async with open_broker(config, background=False, only=only) as broker:
         importing = broker.grants.importing
         written = Count("grants written", len(incoming), figures.progress)
-        await _each(incoming, WRITTEN_AT_ONCE, lambda line: _take(importing, line, figures, written, replace=replace))
+
+        def take(line: Incoming) -> Awaitable[None]:
+            return to_its_end(asyncio.ensure_future(_take(importing, line, figures, written, replace=replace)))
+
+        await _each(incoming, WRITTEN_AT_ONCE, take)
         ours = [line for line in incoming if figures.outcomes.get(line.line) in {"imported", "replaced", "there"}]
         if verify:
             verified = Count("grants verified by their provider", len(ours), figures.progress)
@@ -226,6 +231,8 @@ def _tell(checked: CheckedLines, figures: ImportFigures, wanted: Wanted) -> None
     rows.append(("unverified: the provider has not said whose they are", len(figures.unverified)))
     if wanted.verify:
         rows += [("verified by their provider", len(figures.verified)), ("not verified", len(figures.unsound))]
+    left = len(incoming) - len(figures.outcomes) - len(figures.failed)
+    rows.append(("NOT written", left))
     facts((text, str(count)) for text, count in rows if count or text == "lines")
     texts = [f"line {problem.line}: {problem.what}" for problem in checked.problems]
     problems, by_line = {**figures.unsound, **figures.failed}, {line.line: line for line in incoming}
@@ -240,7 +247,8 @@ def _tell(checked: CheckedLines, figures: ImportFigures, wanted: Wanted) -> None
     if wanted.dry_run:
         typer.echo("Nothing was changed.", err=True)
     elif figures.failed or len(figures.outcomes) < len(incoming):
-        typer.echo("Type this again: lines already done are not repeated.", err=True)
+        stopped = f"{counted(left, 'line')} not written. " if left else ""
+        typer.echo(f"{stopped}Type this again: lines already done are not repeated.", err=True)
 
 
 def _as_json(checked: CheckedLines, figures: ImportFigures, wanted: Wanted) -> dict[str, Any]:
@@ -250,6 +258,7 @@ def _as_json(checked: CheckedLines, figures: ImportFigures, wanted: Wanted) -> d
         "lines": len(incoming) + len({problem.line for problem in checked.problems}),
         **{outcome: figures.count(outcome) for outcome in OUTCOME_TEXTS},
         "failed": len(figures.failed),
+        "notWritten": len(incoming) - len(figures.outcomes) - len(figures.failed),
         "unverified": len(figures.unverified),
         "verified": len(figures.verified) if wanted.verify else None,
         "notVerified": len(figures.unsound) if wanted.verify else None,

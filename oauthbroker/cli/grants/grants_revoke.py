@@ -14,8 +14,10 @@ from oauthbroker.cli.output.json_output import ListAnswer, answer
 from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, facts, shown
 from oauthbroker.config.bundle.server_environment import load_here
+from oauthbroker.core.clock import to_iso
 from oauthbroker.core.refused import CRASHED
 from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.revocation.bulk import RevocationFigures
 from oauthbroker.wiring import open_broker
 
@@ -42,7 +44,7 @@ GO_ON = "A running broker tells the other providers, or type this again."
 def summed(chosen: Chosen) -> str:
     """Return `3 grants: 2 of mail, 1 of files.`, with the number of grants that only wait for their provider."""
     by_app = ", ".join(f"{count} of {shown(app)}" for app, count in sorted(chosen.apps.items()))
-    ended = chosen.ended
+    ended = len(chosen.ended)
     before = f" {counted(ended, 'grant')} ended before; the provider has still to be told." if ended else ""
     return f"{counted(len(chosen.keys), 'grant')}: {by_app}.{before}"
 
@@ -55,9 +57,18 @@ def tell_nothing(app: str | None, subject: str | None, *, dry_run: bool, as_json
         answer([]) if dry_run else _answer(Chosen(), RevocationFigures(), {})
 
 
+def tell_gone(gone: GrantHead, *, dry_run: bool, as_json: bool) -> None:
+    """Print that the named grant has ended before, and its provider has nothing more to be told."""
+    at = to_iso(gone.updated_at)
+    typer.echo(f"{_named(gone.key)}: has already ended; its last change was at {at}. Nothing was changed.", err=True)
+    if as_json:
+        answer([]) if dry_run else _answer(Chosen(), RevocationFigures(), {})
+
+
 def run(config: Path, chosen: Chosen, patience: float, *, as_json: bool) -> int:
     """End all chosen grants and return the exit status. After Ctrl-C pending revocations stay recorded."""
-    figures, alive = RevocationFigures(chosen=len(chosen.keys)), len(chosen.keys) - chosen.ended
+    figures = RevocationFigures(chosen=len(chosen.keys), over=set(chosen.ended))
+    alive = figures.unended
     try:
         with progress(as_json=as_json) as show:
 
@@ -104,13 +115,17 @@ def _tell(chosen: Chosen, figures: RevocationFigures, pages: Mapping[str, tuple[
         typer.echo(f"{_named(key)}: {text}")
     else:
         rows = [("ended here", figures.ended), *((text, _count(figures, outcome)) for outcome, text in COUNTED.items())]
+        rows += [("NOT ended", figures.unended)] if figures.unended else []
         facts((text, str(count)) for text, count in rows)
     for name in sorted(chosen.apps.keys() & pages.keys()):
         where = ", ".join(pages[name]) or "in the settings of the account"
         typer.echo(f"{shown(name)}: the credential still works at the provider until it is ended there: {where}")
     for key, code in figures.failed.items():
         typer.echo(f"{_named(key)}: NOT ended: {code.value}; type this again.", err=True)
-    if figures.left and len(chosen.keys) > 1:
+    if figures.unended:
+        again = "grant is" if figures.unended == 1 else "grants are"
+        typer.echo(f"{figures.unended:,} {again} not ended: type this again.", err=True)
+    elif figures.left and len(chosen.keys) > 1:
         typer.echo(GO_ON, err=True)
 
 
@@ -127,7 +142,13 @@ def _count(figures: RevocationFigures, outcome: str) -> int:
 
 def _answer(chosen: Chosen, figures: RevocationFigures, pages: Mapping[str, tuple[str, ...]]) -> None:
     counts = {outcome: _count(figures, outcome) for outcome in COUNTED}
-    numbers = {"chosen": figures.chosen, "ended": figures.ended, "failed": len(figures.failed), "provider": counts}
+    numbers = {
+        "chosen": figures.chosen,
+        "ended": figures.ended,
+        "notEnded": figures.unended,
+        "failed": len(figures.failed),
+        "provider": counts,
+    }
     grants = ListAnswer(numbers, "grants")
     for start in range(0, len(chosen.keys), BLOCK):
         grants.add([_one_as_json(key, figures, pages.get(key.app)) for key in chosen.keys[start : start + BLOCK]])
@@ -135,7 +156,9 @@ def _answer(chosen: Chosen, figures: RevocationFigures, pages: Mapping[str, tupl
 
 
 def _one_as_json(key: GrantKey, figures: RevocationFigures, pages: Sequence[str] | None) -> dict[str, Any]:
-    failed = {"failed": figures.failed[key].value} if key in figures.failed else {}
+    code = figures.failed.get(key)
+    why = "" if code is None and key in figures.over else "stopped" if code is None else code.value
+    failed = {"failed": why} if why else {}
     provider: dict[str, Any] = {} if failed else {"provider": figures.outcomes.get(key, "later")}
     provider |= {"endAt": list(pages)} if pages else {}
     return {"grantId": key.id, "app": key.app, "subject": key.subject, **provider, **failed}

@@ -28,11 +28,13 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Chosen:
-    """The keys of the grants to end, the newest first; how many each app has, and how many ended before."""
+    """The keys of the grants to end, the newest first; how many each app has, and those that ended before: their
+    providers have still to be told. `gone` is the one that an id names, if nothing of it is left to end."""
 
     keys: list[GrantKey] = field(default_factory=list)
     apps: Counter[str] = field(default_factory=Counter)
-    ended: int = 0
+    ended: set[GrantKey] = field(default_factory=set)
+    gone: GrantHead | None = None
 
 
 class GrantReader:
@@ -67,16 +69,20 @@ class GrantReader:
         fits = None if grant_id is None else _starting(grant_id)
 
         def take(head: GrantHead) -> bool:
-            if head.unended and (fits is None or fits(head)):
+            if head.unended if fits is None else fits(head):
                 found.append(head)
             return grant_id is not None and len(found) == _enough(grant_id)
 
         if not self._in_vault(lambda vault: self._read(vault, take)):
             check_app(self._config, self._app)
         for head in newest_first(found) if grant_id is None else [_named(found, grant_id)]:
+            if not head.unended:
+                chosen.gone = head
+                continue
             chosen.keys.append(head.key)
             chosen.apps[head.key.app] += 1
-            chosen.ended += head.revoked
+            if head.revoked:
+                chosen.ended.add(head.key)
         return chosen
 
     def print(self, keys: list[GrantKey], listing: Listing[GrantSummary]) -> None:

@@ -12,7 +12,7 @@ import typer
 from oauthbroker.cli.output.commands_here import runnable
 
 FLAG = "--json"
-_answered: ContextVar[bool] = ContextVar("oauthbroker_answered", default=False)
+_answered: ContextVar[list[bool]] = ContextVar("oauthbroker_answered")  # a list: tasks have copies of the context
 
 
 def wanted(arguments: Sequence[str]) -> bool:
@@ -23,12 +23,12 @@ def wanted(arguments: Sequence[str]) -> bool:
 
 def begin() -> None:
     """Reset for a new command line."""
-    _answered.set(False)
+    _answered.set([])
 
 
 def answer(document: Any) -> None:
     """Print the document, with control characters escaped."""
-    _answered.set(True)
+    _answered.get([]).append(True)
     typer.echo(dumped(document))
 
 
@@ -59,14 +59,14 @@ class ListAnswer:
         self._print(self._end if self._is_empty else f"\n{self._indent}{self._end}", is_end=True)
 
     def _print(self, text: str, *, is_end: bool = False) -> None:
-        _answered.set(True)
+        _answered.get([]).append(True)
         begun = "" if is_end and not self._is_empty else f"{self._before}[" if self._is_empty else ","
         typer.echo(f"{begun}{text}", nl=is_end)
 
 
 def begin_stream() -> None:
     """Announce a stream: each line is a document of its own, until the user stops it. Stopping is no error."""
-    _answered.set(True)
+    _answered.get([]).append(True)
 
 
 def one_of_many(document: Any) -> None:
@@ -76,7 +76,7 @@ def one_of_many(document: Any) -> None:
 
 def refuse(code: str, message: str, **more: Any) -> None:
     """Print the error of a command, unless an answer was printed."""
-    if not _answered.get():
+    if not _answered.get([]):
         answer({"error": {"code": code, "message": message, **more}})
 
 

@@ -12,13 +12,26 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Final, TextIO
 
+import typer
+
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.progress import Progress, unseen
+from oauthbroker.core.refused import STOPPED
 
 SOON: Final = 0.5  # seconds until a terminal shows anything
 OFTEN: Final = 0.1  # seconds between two changes on it
 SELDOM: Final = 5.0  # seconds between two lines elsewhere
 _CLEAR: Final = "\r\x1b[K"
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Say after Ctrl-C that the command, which may be repeated, goes on where it was stopped."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("Stopped. Type this again: finished records are not repeated.", err=True)
+        raise typer.Exit(STOPPED) from None
 
 
 @contextmanager

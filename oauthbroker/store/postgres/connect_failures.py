@@ -9,9 +9,11 @@ import re
 from typing import Final
 
 import psycopg
+from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.core.spelling import nearest
 
 _ENCODED: Final = "in its password write @ as %40 and / as %2F"
 NOT_A_URL: Final = f"not a database's URL: write postgresql://USER:PASSWORD@HOST:5432/NAME?PARAMETERS; {_ENCODED}"
@@ -33,13 +35,35 @@ _REASONS: Final = (
     ('role ".*" does not exist', "there is no such user: run createuser, or correct its name"),
     ("timeout|timed out", "it does not answer in time: check the host, the port and firewalls"),
     (r"invalid \w+ value", "a parameter of the URL, such as sslmode, has a wrong value: correct it"),
+    ("starting up|shutting down|recovery mode", "it starts or stops: calls work again once it is up"),
+    (
+        "has been closed|closed the connection|connection is (closed|lost)|terminating|consuming input|sending",
+        "the connection was lost: look whether it has stopped, or the network was cut",
+    ),
     ("certificate", "its certificate is not accepted: correct sslmode or sslrootcert"),
     ("SSL", "it and the URL's sslmode do not agree on TLS: correct sslmode"),
 )
 _PASSING: Final = re.compile(
     "refused|No such file|timeout|timed out|unexpected|SYSCALL|has been closed|starting up|shutting down|too many"
+    "|recovery mode|connection is (closed|lost)|terminating|consuming input|sending"
     "|[Tt]emporary failure|[Tt]ry again|EAI_AGAIN"
 )
+
+
+def url_failure(error: psycopg.ProgrammingError) -> str:
+    """Return the fault of a database's URL, and the remedy. Of the typed text it shows at most the name of a
+    parameter, if that is nearly a known one: another may be of a password."""
+    text = str(error)
+    if "percent-encoded" in text:
+        return f"not a database's URL: write % as %25; {_ENCODED}"
+    if (unknown := re.search('URI query parameter: "(.*)"', text)) is None:
+        return NOT_A_URL
+    known = [option.keyword.decode() for option in pq.Conninfo.get_defaults()]
+    close = nearest(unknown[1], known)
+    named = (
+        f" {unknown[1]}: write {close}" if close else ": correct what follows its ?, and in its password write ? as %3F"
+    )
+    return f"the database's URL has an unknown parameter{named}"
 
 
 def connect_failure(error: psycopg.Error) -> str:

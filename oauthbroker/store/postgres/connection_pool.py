@@ -15,7 +15,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.keys.keyed_store import OpenedHere
-from oauthbroker.store.postgres.connect_failures import NOT_A_URL, connect_failure, is_lasting
+from oauthbroker.store.postgres.connect_failures import connect_failure, is_lasting, url_failure
 from oauthbroker.store.postgres.contact import Contact
 from oauthbroker.store.postgres.one_statement import rows_of
 from oauthbroker.store.postgres.pools import MOST_CONNECTIONS, Pools
@@ -34,6 +34,8 @@ _KNOWN: Final[Sequence[tuple[tuple[type[psycopg.Error], ...], str, bool]]] = (
     ((errors.ReadOnlySqlTransaction,), READ_ONLY, False),
     ((errors.DiskFull,), "the disk of the database is full: free space there", False),
 )
+
+_STOPS: Final = "57P"  # how the codes begin of a server that starts, stops or ends a connection
 
 Values = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
 """The values of a statement, or what makes them right before it is sent."""
@@ -134,8 +136,8 @@ def failure(error: psycopg.Error) -> BrokerError:
         if isinstance(error, kinds):
             return BrokerError(Code.STORE_UNAVAILABLE, note=known, lasting=lasting)
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
-        return BrokerError(Code.STORE_UNAVAILABLE, note=NOT_A_URL, lasting=True)
-    reason = "" if error.sqlstate else connect_failure(error)
+        return BrokerError(Code.STORE_UNAVAILABLE, note=url_failure(error), lasting=True)
+    reason = connect_failure(error) if (error.sqlstate or _STOPS).startswith(_STOPS) else ""
     note = f"database: {reason or error.sqlstate or type(error).__name__}"
     kind = LostConnectionError if isinstance(error, psycopg.OperationalError) else BrokerError
     return kind(Code.STORE_UNAVAILABLE, note=note, lasting=reason != "" and is_lasting(error))

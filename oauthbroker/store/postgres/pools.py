@@ -23,16 +23,18 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
-from oauthbroker.core.seldom_warnings import SeldomWarnings
 
-_Connection = psycopg.AsyncConnection[Any]
+
+class _Connection(psycopg.AsyncConnection[Any]):
+    """A connection of a broker: the library's warnings name its class."""
+
+
 _Pool = AsyncConnectionPool[_Connection]
 
 MOST_CONNECTIONS: Final = 8  # of one process
 WAIT_SECONDS: Final = 2.0  # for a database that does not accept connections, before it is known to be away
 PROBE_SECONDS: Final = 0.5  # between two attempts to connect, at the most
 _NAME: Final = "oauthbroker-pool"
-_SELDOM: Final = SeldomWarnings(_NAME)  # of the pools of brokers, while they cannot connect
 SOON_SECONDS: Final = 0.1  # for attempts to connect that are under way, once the database is known to be away
 HOLDERS_SECONDS: Final = 0.5  # in which only holders of leases use a database that is back
 TERMS: Final[Mapping[str, Any]] = {
@@ -53,7 +55,7 @@ class Pools:
 
     def __init__(self, url: Secret, *, patience: float) -> None:
         self.back, self._url, self._patience = Notifier(), url, patience
-        logging.getLogger("psycopg.pool").addFilter(_SELDOM)
+        logging.getLogger("psycopg.pool").addFilter(_of_other_pools)
         self._pool = self._made()
         self._for_all = asyncio.Event()
         self._for_all.set()
@@ -100,6 +102,7 @@ class Pools:
             max_size=MOST_CONNECTIONS,
             open=False,
             name=_NAME,
+            connection_class=_Connection,
             kwargs=dict(TERMS),
             timeout=self._patience,
             reconnect_timeout=PROBE_SECONDS,
@@ -176,6 +179,11 @@ class Pools:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _of_other_pools(record: logging.LogRecord) -> bool:
+    """Drop the library's warnings of our pools and connections: the broker itself logs an outage, with its cause."""
+    return record.levelno < logging.WARNING or "oauthbroker" not in record.getMessage()
 
 
 def _cut(connection: _Connection) -> None:

@@ -47,6 +47,11 @@ select current_setting('server_version_num')::int / 10000, current_setting('sync
     exists (select from pg_tables where schemaname = 'oauthbroker' and tablename = 'schema_version'),
     exists (select from pg_tables where schemaname = any(%(schemas)s) and tablename = 'migration')
 """
+_HAS_TABLES = "select from pg_tables where schemaname = 'oauthbroker' and tablename = 'keyring'"
+_COLUMNS = """
+select relname, attname from pg_attribute join pg_class on pg_class.oid = attrelid
+where relnamespace = 'oauthbroker'::regnamespace and relkind in ('r', 'p') and attnum > 0 and not attisdropped
+"""
 _FIND = """
 select nspname, obj_description(oid, 'pg_namespace') from pg_namespace where nspname = any(%(names)s) order by nspname
 """
@@ -103,9 +108,7 @@ def migrate(url: Secret) -> list[int]:
         _check_not_moved(connection)
         for grant in rights.grants_for(connection.execute(rights.MISSING, rights.NEEDED).fetchall()):
             connection.execute(grant)
-        numbers = "select number from oauthbroker.schema_version"
-        there = {number for (number,) in (connection.execute(numbers).fetchall() if is_store else [])}
-        left = {number: text for number, text in _migrations().items() if number not in there}
+        left = _missing(connection, is_store=is_store)
         if left:
             connection.execute(_BASE)
         for number, text in left.items():
@@ -121,11 +124,39 @@ def check(connection: psycopg.Connection[Any]) -> None:
     Raises `storeUnavailable` with what to do, and as `check_server` does."""
     if not check_server(connection):
         _check_not_moved(connection)
+        _missing(connection, is_store=False)
         raise _lasting("the database is no store yet: run `oauthbroker init` or `oauthbroker store import`")
     rights.refuse(connection.execute(rights.MISSING, rights.NEEDED).fetchall())
-    (newest,) = connection.execute("select coalesce(max(number), 0) from oauthbroker.schema_version").fetchone() or (0,)
-    if newest < max(_migrations()):
+    if _missing(connection, is_store=True):
         raise _lasting("the store lacks a migration: run `oauthbroker store migrate`")
+    there = {tuple(row) for row in connection.execute(_COLUMNS).fetchall()}
+    for table, column in _needed_columns():
+        if (table, column) not in there:
+            raise _lasting(f"the table oauthbroker.{table} lacks its column {column}: restore it from a backup")
+
+
+def _missing(connection: psycopg.Connection[Any], *, is_store: bool) -> dict[int, str]:
+    """Return the texts of the migrations that the database lacks, by their numbers. Raises `storeUnavailable` for
+    tables that are there while their number is not: migrations run in their order."""
+    numbers = "select number from oauthbroker.schema_version"
+    there = {number for (number,) in (connection.execute(numbers).fetchall() if is_store else [])}
+    known = _migrations()
+    left = {number: text for number, text in known.items() if number not in there}
+    first = min(left, default=0)
+    if left and (first == min(known) or first < max(there)) and connection.execute(_HAS_TABLES).fetchone() is not None:
+        raise _lasting(
+            f"the tables are there, but oauthbroker.schema_version has not their number {first}: "
+            "restore that table from a backup; waiting does not help"
+        )
+    return left
+
+
+def _needed_columns() -> Iterator[tuple[str, str]]:
+    """Yield each table and column that the migrations make."""
+    for text in _migrations().values():
+        for table, body in re.findall(r"create table oauthbroker\.(\w+) \(\n(.*?)\n\)", text, re.DOTALL):
+            yield from ((table, column) for column in re.findall(r"^ +(?!primary|foreign)(\w+) ", body, re.MULTILINE))
+        yield from re.findall(r"alter table oauthbroker\.(\w+)\s+add column (\w+)", text)
 
 
 def check_server(connection: psycopg.Connection[Any]) -> bool:

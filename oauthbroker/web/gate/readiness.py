@@ -14,13 +14,15 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Life
 from oauthbroker.diagnostics.health import HealthCheck
 from oauthbroker.observability.logging import Log
-from oauthbroker.observability.repeats import Repeats
+from oauthbroker.observability.repeats import Repeats, StoreOutage
 from oauthbroker.web.html.form_routes import route
 from oauthbroker.web.middleware.security_headers import security_headers
 
 STOPPING = "stopping"
 FRESH_SECONDS = 1.0  # probes cost a write; no more than one a second, however many ask
 PATIENCE_SECONDS = 2.0
+MOMENT_SECONDS = 0.5  # the patience of a probe for being alive, which a store that hangs must not fail
+PROBE = "probe"
 
 
 class Readiness:
@@ -38,10 +40,11 @@ class Readiness:
         clock: Clock,
         *,
         may_degrade: Callable[[], bool],
+        outage: StoreOutage,
         log: Log,
     ) -> None:
         self._probe = probe
-        self._log, self._repeats = log, Repeats(clock)
+        self._log, self._repeats, self._outage = log, Repeats(clock), outage
         self._lasting = False  # of the last error: a person has to mend it
         self._may_degrade = may_degrade
         self._life = life
@@ -53,29 +56,36 @@ class Readiness:
         """`stopping`, a store's code, or nothing."""
         if self._life.stopping:
             return (STOPPING,)
-        found = await self._store()
+        found = await self._store(PATIENCE_SECONDS)
         is_away = found == Code.STORE_UNAVAILABLE.value and not self._lasting
         if found is None or (is_away and self._may_degrade()):
             return ()
         return (found,)
 
-    async def _store(self) -> str | None:
+    async def look(self) -> None:
+        """Look for a moment whether the store is away, so that the health is the present one."""
+        await self._store(MOMENT_SECONDS)
+
+    async def _store(self, patience: float) -> str | None:
         now = self._clock.monotonic()
         if self._looked is not None and 0 <= now - self._looked[0] < FRESH_SECONDS:
             return self._looked[1]
         if self._looking is None or self._looking.done():  # a disk that hangs is asked once, not by each probe
             self._looking = asyncio.create_task(self._look())
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(patience):
                 return await asyncio.shield(self._looking)
         except TimeoutError:
             return Code.STORE_UNAVAILABLE.value
 
     async def _look(self) -> str | None:
+        began = self._clock.monotonic()
         try:
             await self._probe()
+            self._outage.answered()
             found = None
         except BrokerError as error:
+            self._outage.failed(PROBE, error, began)
             found, self._lasting = error.code.value, error.lasting
             if self._repeats.is_new(found, error.note):
                 self._log.warning("the store cannot be used", code=found, note=error.note)
@@ -87,6 +97,7 @@ def health_routes(health: HealthCheck, readiness: Readiness) -> list[BaseRoute]:
     async def show_health(_: Request) -> Response:
         """Answer 200 always: the process answers and serves tokens. A restart on another status would end a broker that
         works, and with a broken configuration it would not come up again. The body has the problems."""
+        await readiness.look()
         return JSONResponse(health.now().to_json(), headers=security_headers())
 
     async def show_readiness(_: Request) -> Response:

@@ -126,6 +126,10 @@ def test_by_its_id_too(connected: Desk):
     short = listed(connected, "--subject", BOB)[0]["grantId"].removeprefix("sha256:")[:10]
     assert 0 == connected.type("grants", "revoke", short, "--yes").code
     assert {ALICE: "live", BOB: "revoked"} == {it["subject"]: it["state"] for it in listed(connected)}
+    again = connected.type("grants", "revoke", short, "--yes")
+    assert (0, "") == (again.code, again.out)
+    assert f"mail {BOB}: has already ended; its last change was at 20" in again.err
+    assert 0 == json.loads(connected.type("grants", "revoke", short, "--yes", "--json").out)["chosen"]
 
 
 def figures(out: str) -> dict[str, int]:

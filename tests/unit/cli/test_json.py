@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import sys
@@ -15,6 +16,7 @@ import typer
 from oauthbroker import cli
 from oauthbroker.cli import run
 from oauthbroker.cli.output import json_output
+from oauthbroker.cli.output.json_output import ListAnswer
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.testing import Canaries
@@ -149,3 +151,13 @@ def test_no_text_in_a_document_speaks_to_a_terminal(text: str):
     assert {"said": text} == json.loads(printed)
     assert all(char.isprintable() or char == "\n" for char in printed)
     assert ("한국어" in printed) is ("한국어" in text), "what can be read stays readable"
+
+
+def test_an_answer_that_a_task_began_is_followed_by_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    async def print_part() -> None:
+        ListAnswer().add([{"grantId": "one"}])
+
+    json_output.begin()
+    asyncio.run(print_part())
+    json_output.refuse("crash", "The disk is full.")
+    assert "crash" not in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker import __version__, cli
-from tests.kit.cli import command, environment
+from tests.kit.cli import REPOSITORY, command, environment
 
 
 @pytest.mark.parametrize("words", [("--help",), ("check", "nowhere"), ("no-such-command",)])
@@ -30,3 +31,38 @@ def test_the_module_is_the_command(tmp_path: Path, words: tuple[str, ...]):
 def test_the_version_is_told(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]):
     assert 0 == cli.run(list(words))
     assert f"oauthbroker {__version__}\n" == capsys.readouterr().out
+
+
+BIG = """
+import sys
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from oauthbroker import cli
+from oauthbroker.cli.grants import reading
+from tests.unit.cli.test_grant_reading import Grants
+
+@asynccontextmanager
+async def vault(_):
+    found = Grants()
+    grant = SimpleNamespace(to_json=lambda: {"grantId": "x" * 100})
+    async def summary(key):
+        return grant
+    found.summary = summary
+    yield SimpleNamespace(grants=found)
+
+reading.vault_of = vault
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("words", [("grants", "list", "-n", "5000", "--json"), ("grants", "show", "abc", "--json")])
+def test_a_reader_that_closes_stdout_ends_a_command_without_a_traceback(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """As with `| head`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "-c", BIG, *words], check=False, cwd=REPOSITORY, env=environment(), stdout=closed,
+            stderr=subprocess.PIPE, text=True, timeout=30, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    assert (1, False, False) == (done.returncode, "Traceback" in done.stderr, "Broken" in done.stderr), done.stderr

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.postgres.connect_failures import NOT_A_URL, connect_failure, is_lasting, shown_address
-from oauthbroker.store.postgres.connection_pool import failure
+from oauthbroker.store.postgres.connection_pool import LostConnectionError, failure
 
 LEFT, RIGHT = "Zq7Left", "Zq7Right"
 
@@ -39,6 +41,25 @@ def test_a_refusal_of_such_a_url_names_the_encoding() -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        (f"postgresql://me:{LEFT}%{RIGHT}@db.example/tokens", "write % as %25"),
+        (f"postgresql://me:{LEFT}@db.example/tokens?sslmod=require", "an unknown parameter sslmod: write sslmode"),
+        (f"postgresql://me:{LEFT}@db.example/tokens?x=1", "an unknown parameter: correct what follows its ?"),
+        (f"postgresql://me:{LEFT}/?{RIGHT}=1@db.example/tokens", "in its password write ? as %3F"),
+        (f"https://{LEFT}", NOT_A_URL),
+    ],
+)
+def test_a_mistyped_url_is_refused_with_its_fault_and_without_the_password(url: str, says: str) -> None:
+    with pytest.raises(psycopg.ProgrammingError) as refused:
+        conninfo_to_dict(url)
+    failed = failure(refused.value)
+    assert (True, True) == (says in failed.note, failed.lasting), failed.note
+    assert LEFT not in failed.note
+    assert RIGHT not in failed.note
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         (
@@ -61,6 +82,23 @@ def test_a_refusal_of_such_a_url_names_the_encoding() -> None:
 )
 def test_a_refusal_to_connect_says_what_to_do(text: str, says: str) -> None:
     assert says in connect_failure(psycopg.OperationalError(f"connection failed: FATAL: {text}"))
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (psycopg.OperationalError("the connection is closed"), "the connection was lost"),
+        (psycopg.OperationalError("the connection is lost"), "the connection was lost"),
+        (psycopg.OperationalError("consuming input failed: server closed the connection"), "the connection was lost"),
+        (errors.AdminShutdown("terminating connection due to administrator command"), "the connection was lost"),
+        (errors.CannotConnectNow("the database system is shutting down"), "it starts or stops"),
+    ],
+)
+def test_the_log_of_an_outage_has_words_for_its_cause_and_the_call_may_be_repeated(
+    error: psycopg.Error, says: str
+) -> None:
+    failed = failure(error)
+    assert (True, False, True) == (says in failed.note, failed.lasting, isinstance(failed, LostConnectionError))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,120 @@
+"""Ctrl-C in a command on many records: it counts the finished and the other ones, and goes on when it is repeated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+
+from oauthbroker.cli import keys, store
+from oauthbroker.cli.grants import grants_erase, grants_import, grants_revoke
+from oauthbroker.cli.grants.reading import Chosen
+from oauthbroker.config.bundle import server_environment
+from oauthbroker.core.errors import Code
+from oauthbroker.core.refused import STOPPED
+from oauthbroker.grants.found_records import FoundRecords
+from oauthbroker.grants.import_lines import CheckedLines
+from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.revocation.bulk import RevocationFigures
+from oauthbroker.wiring import backup, migration
+
+KEYS = [GrantKey("mail", f"idp:user:{number}") for number in range(6)]
+CONFIG = Path("config")
+
+
+def stopped(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+async def stopped_later(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def revoking(monkeypatch: pytest.MonkeyPatch) -> Chosen:
+    """Six grants, of which one ended before. Ctrl-C comes after two ended and one could not."""
+
+    async def end(_: Path, chosen: Chosen, __: float, figures: RevocationFigures, ___: Any) -> None:
+        figures.ended = 2
+        figures.over |= {*chosen.keys[:2]}
+        figures.failed[chosen.keys[2]] = Code.STORE_LOCKED
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grants_revoke, "_end", end)
+    monkeypatch.setattr(grants_revoke, "_credential_pages", lambda _: {})
+    return Chosen(keys=[*KEYS], ended={KEYS[5]})
+
+
+def test_a_stopped_revoke_says_how_many_grants_are_not_ended(
+    revoking: Chosen, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert STOPPED == grants_revoke.run(CONFIG, revoking, 0, as_json=False)
+    said = capsys.readouterr()
+    rows = dict(line.rsplit(maxsplit=1) for line in said.out.splitlines())
+    counts = {name.strip(): int(count) for name, count in rows.items()}
+    assert (2, 3, 2) == (counts["ended here"], counts["left to tell"], counts["NOT ended"])
+    assert "2 grants are not ended: type this again." in said.err
+    assert "running broker" not in said.err
+
+
+def test_a_stopped_revoke_in_json_names_the_grants_that_are_not_ended(
+    revoking: Chosen, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert STOPPED == grants_revoke.run(CONFIG, revoking, 0, as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert (6, 2, 2, 1) == (said["chosen"], said["ended"], said["notEnded"], said["failed"])
+    assert 3 == said["provider"]["later"]
+    failed = [each.get("failed") for each in said["grants"]]
+    assert [None, None, "storeLocked", "stopped", "stopped", None] == failed
+
+
+def test_a_stopped_import_says_how_many_lines_are_not_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines: Any = [SimpleNamespace(line=number, app="mail", key=KEYS[number]) for number in range(3)]
+
+    async def write(_: Path, __: Any, figures: Any, **___: Any) -> None:
+        figures.outcomes[0] = "imported"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grants_import, "load_here", lambda _: None)
+    monkeypatch.setattr(grants_import, "_validated", lambda *_: CheckedLines(lines, []))
+    monkeypatch.setattr(grants_import, "_import", write)
+    assert STOPPED == grants_import.run(CONFIG, "-", grants_import.Wanted())
+    said = capsys.readouterr()
+    assert ["NOT", "written", "2"] in [line.split() for line in said.out.splitlines()]
+    assert "2 lines not written. Type this again: lines already done are not repeated." in said.err
+
+
+@pytest.mark.parametrize("command", ["erase", "reseal", "store copy", "store import"])
+def test_a_stopped_command_that_may_be_repeated_says_so(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = FoundRecords(subject="idp:user:1", uses=["sha256:1"])
+
+    async def look(*_: Any) -> FoundRecords:
+        return found
+
+    loaded: Any = SimpleNamespace(settings=None, env={})
+    monkeypatch.setattr(grants_erase, "_look", look)
+    monkeypatch.setattr(grants_erase, "_erase", stopped_later)
+    monkeypatch.setattr(keys, "_run", stopped)
+    monkeypatch.setattr(store, "_settings", lambda _: (None, {}, None))
+    monkeypatch.setattr(server_environment, "load_here", lambda _: loaded)
+    monkeypatch.setattr(migration, "copy_store", stopped)
+    monkeypatch.setattr(backup, "import_store", stopped)
+    run: dict[str, Callable[[], object]] = {
+        "erase": lambda: grants_erase.run(CONFIG, found.subject, 0, dry_run=False, yes=True, as_json=True),
+        "reseal": lambda: keys.reseal_command(config=CONFIG),
+        "store copy": lambda: store.copy_command("one", "two", config=CONFIG),
+        "store import": lambda: store.import_command(Path("file"), Path("identity"), config=CONFIG),
+    }
+    with pytest.raises(typer.Exit) as ended:
+        run[command]()
+    assert STOPPED == ended.value.exit_code
+    assert "Stopped. Type this again: finished records are not repeated." in capsys.readouterr().err
