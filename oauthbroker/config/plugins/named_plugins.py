@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker.audit.plugin_entry import PluginAuditTypes
 from oauthbroker.config.problems.problems import Keys, Problems
 from oauthbroker.config.reading.files import documents_of, read_files
 from oauthbroker.config.reading.shape import Written
@@ -96,6 +95,8 @@ def plugins_of(names: Collection[str]) -> NamedPlugins:
 
 def _add(name: str, readers: dict[str, tuple[Reader, ...]]) -> str:
     """Add the kinds of a plug-in. Return why it cannot be used, or an empty text."""
+    from oauthbroker.audit.plugin_entry import PluginAuditTypes  # imported here: most bundles name no plug-in
+
     try:
         plugin = declared(name)
         kinds = kinds_of(plugin)
