@@ -80,6 +80,13 @@ def audit_types_of(plugin: Plugin) -> object:
     return named(plugin, plugin.audit_types) if plugin.audit_types else ()
 
 
+def check_audit_types(plugin: Plugin) -> None:
+    """Raise `configInvalid`, as the start of a broker does, for audit entries that may not stand in the log."""
+    from oauthbroker.audit.plugin_entry import PluginAuditTypes  # imported here: most bundles name no plug-in
+
+    PluginAuditTypes(lambda _: audit_types_of(plugin)).register(plugin.name)
+
+
 def secret_places_of(plugin: Plugin, store: Path, resources: PluginResources) -> tuple[str, ...]:
     """Return the files and folders of a plug-in that no tool is to read. Raises `configInvalid` with a note that names
     the plug-in."""

@@ -43,7 +43,7 @@ async def test_a_turn_with_a_text_that_is_no_subject_says_so_in_each_call(
         error = await refused(call, "subject")
         assert ({"pointer": f"/turn/auth/subjects/{mode}", "problem": "value"},) == error.errors
     written = {"agentName": "planner", "instanceKey": "thread", "auth": {"subjects": {mode: subject}}}
-    await refused(harness.broker.turns.begin(written), "subject")  # type: ignore[arg-type]
+    await refused(harness.broker.turns.begin(written), "subject")
 
 
 async def test_a_turn_without_a_subject_still_lacks_it(harness: Harness) -> None:

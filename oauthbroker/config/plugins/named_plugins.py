@@ -19,7 +19,7 @@ from oauthbroker.config.written.resource_specs import PARTS
 from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.plugins.declaration import ResourceKind
-from oauthbroker.plugins.discovery import audit_types_of, declared, installed, kinds_of
+from oauthbroker.plugins.discovery import check_audit_types, declared, installed, kinds_of
 
 EXTENDABLE: Final = frozenset({"Tool", "Connector", *PARTS})
 _REMEDY: Final = "update the package of the plug-in, or remove the name"
@@ -95,12 +95,10 @@ def plugins_of(names: Collection[str]) -> NamedPlugins:
 
 def _add(name: str, readers: dict[str, tuple[Reader, ...]]) -> str:
     """Add the kinds of a plug-in. Return why it cannot be used, or an empty text."""
-    from oauthbroker.audit.plugin_entry import PluginAuditTypes  # imported here: most bundles name no plug-in
-
     try:
         plugin = declared(name)
         kinds = kinds_of(plugin)
-        PluginAuditTypes(lambda _: audit_types_of(plugin)).register(name)
+        check_audit_types(plugin)
     except BrokerError as error:
         return error.note
     added: dict[str, Reader] = {}

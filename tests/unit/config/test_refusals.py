@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.config import load
+from oauthbroker.config.problems.problems import ConfigInvalidError
 from oauthbroker.core.errors import Code
 from tests.unit.config.bundles import (
     APP,
@@ -156,7 +157,7 @@ def test_two_brokers_are_one_too_many(tmp_path: Any):
     assert ("kind", "a second Broker") == (problem.path, problem.what)
 
 
-def test_the_first_line_of_the_error_says_the_first_problem(tmp_path: Path):
+def test_the_first_line_of_the_error_says_the_first_problem(tmp_path: Any):
     with pytest.raises(ConfigInvalidError) as refused:
         load(tmp_path / "config")
     first, *others = str(refused.value).split("\n")
