@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
-from oauthbroker.access.turns import Turns
+from oauthbroker.access.turns import Turns, UnknownApp
 from oauthbroker.audit import StaticTokenIssued
 from oauthbroker.audit.lines import AuditTrail
 from oauthbroker.audit.plugin_entry import PluginAudit, PluginAuditEntry
@@ -187,13 +187,20 @@ class Broker:
         return await self._services.pending.cancel(auth_session_id)
 
     async def revoke(self, app: AppRef, *, subject: str, account: str = "") -> bool:
-        """Revoke a grant: here at once, at the provider as soon as it answers. False if none was alive."""
+        """Revoke a grant: here at once, at the provider as soon as it answers. False if none was alive.
+
+        Raises `oauthAppNotFound` for an app that is not configured and has no grants, and `requestInvalid`."""
         return await self.grants.revoke(app, subject, account) is not None
 
     async def forget_client(self, app: AppRef) -> bool:
         """Forget the client that was registered for the app of an MCP server. The next token call registers another
-        one, and users consent anew. Return whether there was one."""
-        return await self._services.mcp_clients.forget(app_name(app))
+        one, and users consent anew. Return whether there was one. Raises `oauthAppNotFound` for an app that is not
+        configured and has none."""
+        name = app_name(app)
+        found = await self._services.mcp_clients.forget(name)
+        if not found and name not in self.bundle.apps:
+            raise UnknownApp(name, self.bundle.apps)
+        return found
 
     async def erase(self, subject: str, *, patience: float = 0) -> Erased:
         """Revoke a subject's grants and remove all its records, once every provider knows; the audit log stays.

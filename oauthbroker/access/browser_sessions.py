@@ -17,7 +17,7 @@ from oauthbroker.core.clock import Clock, random_text, url_safe
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, digest_of
-from oauthbroker.model.subject import is_subject
+from oauthbroker.model.identities import is_subject
 from oauthbroker.records.browser_session import BrowserSession, Pages, subjects_of
 from oauthbroker.repository.record_store import RecordStore
 from oauthbroker.repository.repository import Conflict

@@ -32,7 +32,8 @@ class OAuthContexts:
         declared, near, tools = None, None, self.config.bundle.tools
         if tool is not None:
             declared = tools.get(tool, ()) if isinstance(tool, str) else ()
-            near = nearest_tool(tool, tools) if isinstance(tool, str) and is_tool(tool) and tool not in tools else None
+            named = isinstance(tool, str) and (is_tool(tool) or is_tool(f"Tool/{tool}"))
+            near = nearest_tool(tool, tools) if named and tool not in tools else None
         return self._of(Caller(given_turn(turn), tool, declared, private_links=private_links, nearest=near))
 
     def of_turn_token(self, token_holder: TurnTokenHolder) -> OAuthContext:

@@ -24,7 +24,7 @@ from oauthbroker.core.spelling import nearest, nearest_tool
 from oauthbroker.model.accounts import check_apps_of_accounts
 from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.model.subject import is_subject
+from oauthbroker.model.identities import is_subject
 from oauthbroker.model.token_request import ScopeNotAllowed, app_name
 from oauthbroker.model.turn import Turn, TurnLike, checked_target, whole_turn
 from oauthbroker.model.turn_token import LOCATOR, BegunTurn, Caveat, TurnToken, is_tool, narrow

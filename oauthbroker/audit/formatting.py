@@ -20,6 +20,7 @@ _PSEUDONYMS = {  # members that are written as pseudonyms, and their kinds
     "by": PERSON,
     "subject": PERSON,
 }
+HASHED = _PSEUDONYMS.keys() - {"target"}  # which may be written in clear
 _JSON = json.JSONEncoder(separators=(",", ":"))
 
 Naming = Callable[[str, str], str]

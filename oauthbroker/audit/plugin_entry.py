@@ -8,11 +8,13 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 from oauthbroker.audit import AuditEntry
+from oauthbroker.audit.formatting import HASHED
 from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 
 Members = dict[str, frozenset[type]]
 _LOGGABLE = frozenset({str, int, bool, NoneType})
+LONGEST = 1024  # characters: no text of the broker's own entries is longer
 _TAKEN = frozenset({"seq", "at", "type", "mac", "genuine", "slot"})
 _WRITTEN = re.compile(r"[a-z][a-z0-9_-]*\.[A-Za-z][A-Za-z0-9_]*")
 
@@ -22,7 +24,8 @@ class PluginAuditEntry(AuditEntry):
     with members of type str, int, bool or None, passed by name.
 
     A member `grant`, `instance`, `actor`, `by` or `subject` is written as a pseudonym; those of one person are the
-    same. No other member holds a person, and none a secret.
+    same. No other member holds a person, and none a secret. Another text has at most LONGEST characters, an integer 64
+    bits.
     """
 
     plugin: ClassVar[str] = ""
@@ -78,6 +81,10 @@ class PluginAuditTypes:
             raise BrokerError(Code.REQUEST_INVALID, note=note)
         if any(type(value) not in declared[name] for name, value in vars(entry).items()):
             raise BrokerError(Code.REQUEST_INVALID, note=f"an audit entry {entry.type_name()} with a wrong member")
+        for name, value in vars(entry).items():
+            if name not in HASHED and type(value) in {str, int} and not _fits(value):
+                note = f"an audit entry {entry.type_name()} whose {name} is longer than {LONGEST} characters or 64 bits"
+                raise BrokerError(Code.REQUEST_INVALID, note=note)
 
 
 def _members_of(plugin: str, entry: type[PluginAuditEntry]) -> Members:
@@ -92,6 +99,10 @@ def _members_of(plugin: str, entry: type[PluginAuditEntry]) -> Members:
         if name in _TAKEN or not options <= _LOGGABLE:
             raise _refused(plugin, f"the member {name} of the audit entry {entry.__name__} may not stand in the log")
     return members
+
+
+def _fits(value: str | int) -> bool:
+    return len(value) <= LONGEST if isinstance(value, str) else value.bit_length() < 64
 
 
 def _options(hint: Any) -> frozenset[type]:

@@ -12,7 +12,7 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import ANYONE, App
-from oauthbroker.model.subject import is_subject
+from oauthbroker.model.identities import is_subject
 from oauthbroker.protocol.authorization_request import requested_scopes
 from oauthbroker.protocol.consent_answer import consent_response, salvaged_tokens
 from oauthbroker.protocol.issued_tokens import IssuedTokens

@@ -22,7 +22,7 @@ from oauthbroker.client.transport import CONNECT_SECONDS, check_length
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.header_names import OURS as BROKERS
-from oauthbroker.core.header_names import spelled
+from oauthbroker.core.header_names import check_field, spelled
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection import http_libraries
 from oauthbroker.injection.errors import InjectionError, raised
@@ -163,7 +163,9 @@ class ForwardedRequests:
         return None if wait is None or wait > self.wire.timeout else wait
 
     def _outgoing(self, request: Any, body: bytes | AsyncIterable[bytes]) -> httpx2.Request:
-        headers = [each for each in request.headers.raw if not _is_dropped(each[0])]
+        headers = [(name, said.strip(b" \t")) for name, said in request.headers.raw if not _is_dropped(name)]
+        for each in headers:
+            check_field(*each)
         headers += [(b"Authorization", f"Bearer {self.bearer.reveal()}".encode()), (b"Accept-Encoding", b"identity")]
         if self.scopes is not None:
             headers.append((b"OAuthBroker-Scopes", " ".join(self.scopes).encode()))

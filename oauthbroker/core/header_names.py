@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import re
 
+from oauthbroker.core.errors import BrokerError, Code
+
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5
+_VALUE = re.compile(rb"[\t -~\x80-\xff]*")
 _SPELLED = bytes(
     ord(chr(code).lower()) if chr(code).isascii() and chr(code).isalnum() else ord("-") for code in range(256)
 )
@@ -74,3 +78,11 @@ def carries_tokens(name: bytes) -> bool:
     that says nothing else, here or at a proxy."""
     means_other = name in ORDINARY or overrides_method(name)
     return name in _CREDENTIALS or not (means_other or is_never_sent(name))
+
+
+def check_field(name: bytes, value: bytes) -> None:
+    """Raise `requestInvalid` for a header that cannot be sent, such as one with a line break."""
+    if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+        error = BrokerError(Code.REQUEST_INVALID, note="headers")
+        error.hint = "forwardedHeader"
+        raise error

@@ -16,7 +16,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def nearest_tool(tool: str, declared: Iterable[str]) -> str:
-    """Return the declared tool of the same kind whose name is close to that of `tool`, or an empty text."""
+    """Return the declared tool of the same kind whose name is close to that of `tool`, or an empty text. A name without
+    a kind is looked for in all kinds."""
+    if "/" not in tool:
+        kinds = {each.partition("/")[2]: each for each in declared}
+        return kinds.get(nearest(tool, kinds), "")
     kind, slash, name = tool.partition("/")
     close = nearest(name, [each.removeprefix(kind + slash) for each in declared if each.startswith(kind + slash)])
     return f"{kind}/{close}" if close else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from math import isfinite
 from typing import Any
 
 from oauthbroker.core.clock import Clock
@@ -14,6 +15,8 @@ from oauthbroker.events.foreign_events import namespaced_event
 from oauthbroker.events.port import EventLease, Queues
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.identities import is_encodable
+from oauthbroker.model.token_request import WrongArgument
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import Turn, TurnLike
 from oauthbroker.repository.repository import Conflict, Repository
@@ -35,9 +38,10 @@ class Events:
         """Lease the agent's next event, waiting at most `wait` seconds. None if there is none, if the broker is
         shutting down, or if `gone` is set because the caller has disconnected.
 
-        Settle it with `.ack()` or `.nack()`. Raises `agentForwarded` for an agent whose events are forwarded.
+        Settle it with `.ack()` or `.nack()`. Raises `agentForwarded` for an agent whose events are forwarded,
+        `requestInvalid` for a name that is empty or no text, and for a wait that is no number.
         """
-        deadline = self._clock.monotonic() + wait
+        deadline = self._clock.monotonic() + _checked_wait(wait)
         while gone is None or not gone.is_set():
             self.check_polled(agent)
             changed = self._queues.listen()
@@ -50,7 +54,9 @@ class Events:
 
     def check_polled(self, agent: str) -> None:
         """Raise `agentForwarded` if the configuration forwards the events of an agent: no other consumer may take
-        one."""
+        one. Raise `requestInvalid` for what is no text. An agent of an earlier version may have any name."""
+        if not is_encodable(agent):
+            raise WrongArgument("agentName", "agentName")
         if self._config.bundle.forwards(agent):
             raise BrokerError(Code.AGENT_FORWARDED)
 
@@ -125,6 +131,12 @@ class Events:
                 await self._clock.sleep(1)
 
 
+def _checked_wait(seconds: object) -> float:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not isfinite(seconds):
+        raise WrongArgument("wait", "wait")
+    return seconds
+
+
 async def _hand_over(delivery: EventLease, callback: Callable[[EventLease], Awaitable[None]]) -> None:
     try:
         await callback(delivery)
@@ -148,9 +160,9 @@ class Outcomes:
         """Wait for a session to end: `completed`, `failed` or `expired`. `pending` after `timeout` seconds, or when the
         broker is shutting down.
 
-        An unknown or deleted session counts as expired. Raises `requestInvalid` for a malformed id.
+        An unknown or deleted session counts as expired. Raises `requestInvalid` for a malformed id or time.
         """
-        deadline = self._clock.monotonic() + timeout
+        deadline = self._clock.monotonic() + _checked_wait(timeout)
         while True:
             signal = self._notifier.listen()
             outcome = await self.now(auth_session_id)

@@ -21,14 +21,14 @@ from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.dataclasses import dataclass, field
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.lifecycle import Pass
 from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.events.port import Queues
 from oauthbroker.grants.found_records import Erased, FoundRecords
 from oauthbroker.grants.plugin_erasure import PluginErasure
 from oauthbroker.model.grant_key import GrantKey
-from oauthbroker.model.subject import is_subject
+from oauthbroker.model.identities import check_subject
 from oauthbroker.plugins.declaration import SubjectRecords
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.repository.repository import KINDS, Conflict, Repository, Versioned
@@ -78,6 +78,7 @@ class Erasure:
         waited for up to `patience` seconds. Idempotent: what one run leaves, the next one removes.
         Raises the store code of a grant that could not be revoked here.
         """
+        check_subject(subject)
         one_at_a_time = self._running.setdefault(subject, asyncio.Lock())
         async with one_at_a_time:
             seen = await (self._begun(subject, progress) if seen is None else self._found_again(seen))
@@ -96,8 +97,7 @@ class Erasure:
 
     async def _begun(self, subject: str, progress: Progress = unseen) -> FoundRecords:
         """Find the records that may bring others about, and the uses, also those of grants that are gone."""
-        if not is_subject(subject):
-            raise BrokerError(Code.REQUEST_INVALID, note="not a subject")
+        check_subject(subject)
         found, count = (
             FoundRecords(subject=subject),
             Count("grants read", await self.repository.count_grants(), progress),

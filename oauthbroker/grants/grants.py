@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from oauthbroker.access.api_keys import ApiKeys
+from oauthbroker.access.turns import UnknownApp
 from oauthbroker.audit import SecretChanged
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.audit.trail import FileTrail
@@ -15,10 +16,12 @@ from oauthbroker.events.dead_letters import DeadLetters
 from oauthbroker.grants.grant_pages import GrantFilter, GrantPages
 from oauthbroker.grants.import_requests import ImportRequests
 from oauthbroker.grants.importing import Importing
+from oauthbroker.model.accounts import is_account
 from oauthbroker.model.apps import App
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.grant_key import GrantKey
-from oauthbroker.model.token_request import AppRef, app_name, call_ref, is_named, split_ref
+from oauthbroker.model.identities import check_subject
+from oauthbroker.model.token_request import AppRef, WrongArgument, app_name, call_ref, is_named, split_ref
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.records.grant_summary import GrantSummary
@@ -43,7 +46,7 @@ class GrantList:
     async def list(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
         """Yield every readable grant, revoked ones included, in no order. `app` in any form of a reference,
         `mail@work` for one account."""
-        app = None if app is None else call_ref(app)
+        app = _checked(app, subject)
         async for view in self.views(app, subject):
             yield GrantSummary.of(view)
 
@@ -56,7 +59,7 @@ class GrantList:
 
     async def heads(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantHead]:
         """Yield the heads of the same grants, in half of the time."""
-        app = None if app is None else call_ref(app)
+        app = _checked(app, subject)
         async for head in self._heads(app, subject):
             if is_named(app, head.key.app, head.key.account) and subject in {None, head.key.subject}:
                 yield head
@@ -126,6 +129,13 @@ class GrantList:
         return await self._repository.count_grants()
 
 
+def _checked(app: AppRef | None, subject: str | None) -> str | None:
+    """Return what a filter names. Raises `requestInvalid`."""
+    if subject is not None:
+        check_subject(subject)
+    return None if app is None else call_ref(app)
+
+
 class SessionList:
     """`broker.sessions`: the records of authorizations under way, and of those that ended lately."""
 
@@ -136,7 +146,7 @@ class SessionList:
         self, *, app: AppRef | None = None, subject: str | None = None, status: str | None = None
     ) -> Sequence[AuthSession]:
         """Return every readable session, the newest first. A pending one may have expired a moment ago."""
-        app = None if app is None else call_ref(app)
+        app = _checked(app, subject)
         found = [
             it.record
             async for it in self._repository.sessions()
@@ -184,10 +194,22 @@ class Grants(GrantList):
     async def revoke(self, app: AppRef, subject: str, account: str = "") -> RevocationOutcome | None:
         """Ends a grant here at once and at the provider as soon as it answers; what the provider knows by now.
 
-        None when no grant was alive.
+        None when no grant was alive. Raises `oauthAppNotFound` for an app that is not configured and has no grants,
+        `requestInvalid` for what is no subject or no account.
         """
         key = GrantKey(app_name(app), subject, account)
-        return await self._revoke.grant(self._apps.get(key.app), key)
+        check_subject(subject)
+        if account != "" and not is_account(account):
+            raise WrongArgument("account", "account")
+        outcome = await self._revoke.grant(self._apps.get(key.app), key)
+        if outcome is None:
+            await self._check_known(key.app)
+        return outcome
+
+    async def _check_known(self, app: str) -> None:
+        """Raise `oauthAppNotFound` for an app that is not configured, and of which no grant is stored."""
+        if app not in self._apps and not [head async for head in self.heads(app=app)]:
+            raise UnknownApp(app, self._apps)
 
     async def revoke_all(
         self, *, app: AppRef | None = None, subject: str | None = None, patience: float = 0
@@ -195,6 +217,8 @@ class Grants(GrantList):
         """Ends every grant of an app, of a subject, or all there are, and goes on telling providers of those that
         were ended before. A busy provider is waited for up to `patience` seconds; a running broker does the rest."""
         chosen = [it.key async for it in self.heads(app=app, subject=subject) if it.unended]
+        if app is not None and not chosen:
+            await self._check_known(split_ref(call_ref(app))[0])
         await self._repository.sync("grants")  # those that ended before are left out
         return await self.revoke_each(chosen, patience=patience)
 

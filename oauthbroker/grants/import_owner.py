@@ -10,8 +10,8 @@ from oauthbroker.grants.import_credentials import is_of_team
 from oauthbroker.model.accounts import is_account
 from oauthbroker.model.apps import App, IdentityRule
 from oauthbroker.model.connect_params import texts_of, values_of
+from oauthbroker.model.identities import is_subject
 from oauthbroker.model.owner_check import knows_by_sub, spelling
-from oauthbroker.model.subject import is_subject
 
 
 def owner_problems(app: App, members: Mapping[str, Any]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.header_names import HOP_BY_HOP, OURS, is_never_sent, overrides_method, spelled
+from oauthbroker.core.header_names import HOP_BY_HOP, OURS, check_field, is_never_sent, overrides_method, spelled
 from oauthbroker.core.version import VERSION
 
 Headers = list[tuple[bytes, bytes]]
@@ -38,10 +38,11 @@ def outgoing(
     the app's provider wants the token: the tool's own are dropped. `usual` are added where the tool sends none of that
     name.
 
-    Raises `requestInvalid` for an upgrade to WebSocket, and for a header that overrides the method.
+    Raises `requestInvalid` for an upgrade to WebSocket, and a header that cannot be sent or overrides the method.
     """
-    said = [(spelled(name), name, value) for name, value in headers]
-    for name, _, value in said:
+    said = [(spelled(name), name, value.strip(b" \t")) for name, value in headers]
+    for name, as_sent, value in said:
+        check_field(as_sent, value)
         if overrides_method(name):
             raise BrokerError(Code.REQUEST_INVALID, note="a header overrides the method")
         if name == b"upgrade" and b"websocket" in value.lower():
@@ -80,5 +81,4 @@ def incoming(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 def _named(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     """Return the names that Connection lists: they belong to the connection (RFC 9110 section 7.6.1)."""
-    lists = [value for name, value in headers if name == b"connection"]
-    return frozenset(spelled(each.strip()) for value in lists for each in value.split(b","))
+    return frozenset(spelled(it.strip()) for name, said in headers if name == b"connection" for it in said.split(b","))

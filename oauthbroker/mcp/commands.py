@@ -143,9 +143,7 @@ def forget(
 
     async def forgotten() -> bool:
         async with open_broker(config) as broker:
-            if not (done := await broker.forget_client(name)) and name.split("/")[-1] not in broker.bundle.apps:
-                raise BrokerError(Code.REQUEST_INVALID, note="the configuration has no OAuthApp of this name")
-            return done
+            return await broker.forget_client(name)
 
     typer.echo("Forgotten." if asyncio.run(forgotten()) else f"No client of {name} is known.")
 

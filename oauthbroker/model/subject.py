@@ -6,9 +6,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.accounts import Accounts
 from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.identities import is_subject
 from oauthbroker.model.turn import Turn
-
-MAX_BYTES = 1024
 
 
 def resolve_subject(app: App, turn: Turn) -> str:
@@ -41,12 +40,3 @@ def resolve_key(app: App, turn: Turn, account: str | None = None) -> GrantKey:
 def allowed_accounts(app: App, turn: Turn) -> tuple[str, ...]:
     """Return the accounts of the app that the turn may use. Raises `accountsInvalid`."""
     return Accounts.of(turn.auth.accounts if turn.auth is not None else {}, app.name).allowed
-
-
-def is_subject(text: str) -> bool:
-    """Non-empty, encodable, at most 1 KiB. No normalisation: NFC and NFD spellings are two subjects."""
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        return False
-    return 0 < size <= MAX_BYTES

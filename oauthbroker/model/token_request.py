@@ -13,6 +13,7 @@ from oauthbroker.core.sentences import listed
 from oauthbroker.model.accounts import is_account
 
 REQUEST_FIELDS = frozenset({"oauthAppRef", "account", "scopes", "minTtlSeconds"})
+MAX_TTL = 10 * 365 * 24 * 3600
 REF_FIELDS = frozenset({"kind", "name", "apiVersion"})
 
 
@@ -22,8 +23,8 @@ _SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")  # RFC 6749 section 3.3
 class WrongArgument(BrokerError):
     """`requestInvalid` that says what one argument of a call has to be: `hint` is the sentence."""
 
-    def __init__(self, hint: str, argument: str = "", problem: str = "value") -> None:
-        super().__init__(Code.REQUEST_INVALID, note=argument, argument=argument)
+    def __init__(self, hint: str, argument: str = "", problem: str = "value", *, most: str = "") -> None:
+        super().__init__(Code.REQUEST_INVALID, note=argument, most=most)
         self.hint = hint
         self.errors = ({"pointer": f"/{argument}", "problem": problem},) if argument else ()
 
@@ -159,7 +160,7 @@ def concealed(token: object) -> Secret:
     if isinstance(token, Secret):
         return token
     if not isinstance(token, str):
-        raise WrongArgument("wrongArgument", "accessToken")
+        raise WrongArgument("notToken", "accessToken", "type")
     return Secret(token)
 
 

@@ -11,6 +11,7 @@ from oauthbroker.core.json_values import MOST_VALUES
 from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json
 from oauthbroker.core.strict_json import MAX_DEPTH, Json
 from oauthbroker.model.accounts import check_accounts
+from oauthbroker.model.identities import is_agent, is_subject
 
 SubjectMode = Literal["global", "user"]
 MAX_TARGET_BYTES = 64 * 1024
@@ -43,7 +44,9 @@ class TurnAuth:
         given = {mode: subject for mode, subject in subjects.items() if subject is not None}
         accounts = said.get("accounts", {})
         check_accounts(accounts)
-        return cls(_texts(said.get("actor", {}), "actor"), _texts(given, "subjects"), dict(accounts))
+        if wrong := _wrong_subject(given):
+            raise _refused(wrong)
+        return cls(_texts(said.get("actor", {}), "actor"), given, dict(accounts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +208,9 @@ def locale_of(given: object, default: Locale) -> Locale:
 def _wrong_member(turn: Turn) -> str:
     """Return the member, as JSON names it, that no call can use; empty if there is none."""
     auth: object = TurnAuth() if turn.auth is None else turn.auth
-    for name, word in (
-        ("agentName", turn.agent_name),
-        ("instanceKey", turn.instance_key),
-        ("swarmRef", turn.swarm_ref),
-    ):
+    if not is_agent(turn.agent_name):
+        return "agentName"
+    for name, word in (("instanceKey", turn.instance_key), ("swarmRef", turn.swarm_ref)):
         if not (isinstance(word, str) and word):
             return name
     if not isinstance(auth, TurnAuth):
@@ -221,6 +222,17 @@ def _wrong_member(turn: Turn) -> str:
     for name, given in (("origin", turn.origin), ("actor", auth.actor), ("subjects", auth.subjects)):
         if type(given) is not dict and not isinstance(given, Mapping):  # plain dictionaries need no look at a registry
             return name
+    return _wrong_subject(auth.subjects)
+
+
+def _wrong_subject(subjects: Mapping[str, Any]) -> str:
+    """Return the subject, by its place in a turn, that is given and is none; empty if there is none."""
+    try:
+        for mode in ("user", "global"):
+            if (said := subjects.get(mode)) is not None and not is_subject(said):
+                return f"auth/subjects/{mode}"
+    except Exception:  # noqa: BLE001  (a mapping whose own code raises)
+        return "subjects"
     return ""
 
 
@@ -265,6 +277,7 @@ def _refused(name: str) -> BrokerError:
     )
     error = BrokerError(Code.REQUEST_INVALID, note=name)
     error.errors = ({"pointer": pointer, "problem": "value"},)
+    error.hint = "subject" if name.startswith("auth/subjects/") else "agentName" if name == "agentName" else ""
     return error
 
 

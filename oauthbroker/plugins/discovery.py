@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from functools import lru_cache
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.extras import missing_extra
+from oauthbroker.core.foreign_text import LONGEST, harmless_text
 from oauthbroker.plugins.declaration import Plugin, ResourceKind
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from oauthbroker.model.plugin_resources import PluginResources
 
 GROUP: Final = "oauthbroker.plugins"
+_OF_CODE: Final = (TypeError, ImportError, SyntaxError, AttributeError, NameError)
 
 
 def installed() -> tuple[metadata.EntryPoint, ...]:
@@ -39,7 +42,8 @@ def declared(name: str) -> Plugin:
     try:
         plugin = found[0].load()
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
-        broken = _refused(f"the plug-in {name} of {package_of(found[0])} cannot be imported: {type(error).__name__}")
+        why = _why(error, found[0].module)
+        broken = _refused(f"the plug-in {name} of {package_of(found[0])} cannot be imported: {why}")
     else:
         if isinstance(plugin, Plugin) and plugin.name == name:
             return plugin
@@ -58,8 +62,7 @@ def named(plugin: Plugin, target: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
-        why = missing_extra(error) or type(error).__name__
-        broken = _refused(f"the plug-in {plugin.name} cannot import {target}: {why}")
+        broken = _refused(f"the plug-in {plugin.name} cannot import {target}: {_why(error, module)}")
     raise broken
 
 
@@ -70,6 +73,18 @@ def kinds_of(plugin: Plugin) -> tuple[ResourceKind, ...]:
     if isinstance(kinds, tuple) and all(isinstance(each, ResourceKind) for each in kinds):
         return kinds
     raise _refused(f"{plugin.kinds} of the plug-in {plugin.name} is not a tuple of ResourceKind")
+
+
+def audit_types_of(plugin: Plugin) -> object:
+    """Return what a plug-in names as its audit entries. Raises `configInvalid` with a note that names the plug-in."""
+    return named(plugin, plugin.audit_types) if plugin.audit_types else ()
+
+
+def check_audit_types(plugin: Plugin) -> None:
+    """Raise `configInvalid`, as the start of a broker does, for audit entries that may not stand in the log."""
+    from oauthbroker.audit.plugin_entry import PluginAuditTypes  # imported here: most bundles name no plug-in
+
+    PluginAuditTypes(lambda _: audit_types_of(plugin)).register(plugin.name)
 
 
 def secret_places_of(plugin: Plugin, store: Path, resources: PluginResources) -> tuple[str, ...]:
@@ -84,6 +99,29 @@ def secret_places_of(plugin: Plugin, store: Path, resources: PluginResources) ->
     except Exception as error:  # noqa: BLE001  (code of another package: anything may happen)
         broken = _refused(f"{plugin.secret_places} of the plug-in {plugin.name} raised {type(error).__name__}")
     raise broken
+
+
+def _why(error: BaseException, module: str) -> str:
+    """Return why a module cannot be imported: the extra that it needs, or the exception and its line in the module's
+    package. The text is repeated of those exceptions alone that speak of code: any other may quote a secret."""
+    if extra := missing_extra(error):
+        return extra
+    text = harmless_text(str(error))[:LONGEST] if isinstance(error, _OF_CODE) else ""
+    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{said}{_place(error, module.partition('.')[0])}"
+
+
+def _place(error: BaseException, package: str) -> str:
+    """Return the innermost line of the package, with its file; empty if it has none. That of a syntax error is in its
+    text."""
+    if isinstance(error, SyntaxError):
+        return ""
+    lines = [
+        f" at {frame.f_code.co_filename}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == package
+    ]
+    return lines[-1] if lines else ""
 
 
 def _refused(note: str) -> BrokerError:

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json
-from oauthbroker.model.subject import is_subject
+from oauthbroker.model.identities import is_subject
 from oauthbroker.records.plugin_value import PluginValue
 from oauthbroker.repository.versioned import in_place, opened, readable_records, stored
 from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Store, Tag

@@ -15,14 +15,12 @@ from oauthbroker.model.connect_params import values_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.scope_ceiling import ScopeNeed, resolve_scopes
 from oauthbroker.model.subject import resolve_key
-from oauthbroker.model.token_request import NeverHandedOut, WrongArgument, split_ref
+from oauthbroker.model.token_request import MAX_TTL, NeverHandedOut, WrongArgument, split_ref
 from oauthbroker.model.turn import Turn, whole_turn
 from oauthbroker.records import Grant
 from oauthbroker.tokens.decision import Need
 from oauthbroker.tokens.issuance import Carrier, Words, words_of
 from oauthbroker.tokens.issuance_cache import Issued
-
-MAX_MIN_TTL = 10 * 365 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +187,6 @@ class Calls:
 def _checked_ttl(seconds: int | None) -> int | None:
     if seconds is None:
         return None
-    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= MAX_MIN_TTL:
-        raise WrongArgument("wrongArgument", "minTtlSeconds")
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= MAX_TTL:
+        raise WrongArgument("minTtl", "minTtlSeconds", most=str(MAX_TTL))
     return seconds

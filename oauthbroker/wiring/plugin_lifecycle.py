@@ -22,7 +22,7 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.observability.repeats import Repeats
 from oauthbroker.observability.transcript_scrubber import Scrubber
 from oauthbroker.plugins.declaration import Plugin
-from oauthbroker.plugins.discovery import declared, named
+from oauthbroker.plugins.discovery import audit_types_of, declared, named
 from oauthbroker.plugins.running_plugin import Background, OpensPlugin, PluginFinding, RunningPlugin, problem_of
 
 OPEN_SECONDS, RELOAD_SECONDS, CLOSE_SECONDS = 30.0, 10.0, 5.0  # the last for all plug-ins together
@@ -210,7 +210,7 @@ class RunningPlugins:
     def _audit_types(self, name: str) -> object:
         """Return the audit entries that a plug-in of the configuration declares; none for another one."""
         plugin = declared(name) if name in self.config.bundle.settings.plugins else None
-        return named(plugin, plugin.audit_types) if plugin is not None and plugin.audit_types else ()
+        return audit_types_of(plugin) if plugin is not None else ()
 
     async def _open(self, plugin: Plugin, broker: object) -> None:
         plugin_task = PluginTask(plugin.name, self.log, self.clock)

@@ -382,9 +382,17 @@ async def test_a_redirect_is_an_answer_and_one_that_a_tool_follows_is_checked_an
 )
 async def test_a_header_cannot_bring_another_one(here: Stage, library: ModuleType, header: tuple[str, str]) -> None:
     async with here.client(library=library) as client:
-        with pytest.raises((library.TransportError, ValueError)):
-            await client.get(here.url(), headers=[header])
-    assert [] == here.api.requests
+        assert Code.REQUEST_INVALID is await refused(client.get(here.url(), headers=[header]))
+    assert ([], []) == (here.api.requests, here.entries(TokenInjected))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_blanks_around_a_header_are_no_part_of_it_and_a_path_is_text(here: Stage, library: ModuleType) -> None:
+    async with here.client(library=library) as client:
+        assert 201 == (await client.get("/", headers={"X-A": " b\t"})).status_code
+        with pytest.raises(ValueError, match="surrogates"):
+            await client.get("/\ud800")
+    assert [True] == [b"x-a: b\r\n" in each.lower() for each in here.api.requests]
 
 
 @pytest.mark.case("104")

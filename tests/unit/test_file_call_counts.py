@@ -21,8 +21,8 @@ from tests.kit.crashfs import CountingFs
 from tests.kit.running_broker import running, turn, user_app
 from tests.kit.samples import grant_with
 
-WRITE = Counter(create_file=1, reserve=1, write=1, fsync=2, rename=1, open_lock=1)
-COUNTED = {*WRITE, "truncate", "unlink", "listdir", "make_folder"}
+WRITE = Counter(create_file=1, write=1, fsync=2, rename=1, open_lock=1)
+COUNTED = {*WRITE, "reserve", "truncate", "unlink", "listdir", "make_folder"}
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from oauthbroker.config.written.resource_specs import PARTS
 from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.plugins.declaration import ResourceKind
-from oauthbroker.plugins.discovery import declared, installed, kinds_of
+from oauthbroker.plugins.discovery import check_audit_types, declared, installed, kinds_of
 
 EXTENDABLE: Final = frozenset({"Tool", "Connector", *PARTS})
 _REMEDY: Final = "update the package of the plug-in, or remove the name"
@@ -96,7 +96,9 @@ def plugins_of(names: Collection[str]) -> NamedPlugins:
 def _add(name: str, readers: dict[str, tuple[Reader, ...]]) -> str:
     """Add the kinds of a plug-in. Return why it cannot be used, or an empty text."""
     try:
-        kinds = kinds_of(declared(name))
+        plugin = declared(name)
+        kinds = kinds_of(plugin)
+        check_audit_types(plugin)
     except BrokerError as error:
         return error.note
     added: dict[str, Reader] = {}

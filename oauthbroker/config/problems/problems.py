@@ -84,7 +84,9 @@ class ConfigInvalidError(BrokerError):
         super().__init__(Code.CONFIG_INVALID, note=f"problems: {len(self.problems)}")
 
     def __str__(self) -> str:
-        return "\n".join([super().__str__(), *map(str, self.problems)])
+        first, *others = self.problems
+        count = f" (problems: {len(self.problems)})" if others else ""
+        return "\n".join([f"{self.code.value}: {first}{count}", *map(str, others)])
 
 
 @dataclass(slots=True)

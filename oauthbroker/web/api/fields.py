@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.grant_pages import PLACE
 from oauthbroker.model.apps import AppKind
-from oauthbroker.model.subject import MAX_BYTES, is_subject
+from oauthbroker.model.identities import AGENT, LONGEST_AGENT, MAX_BYTES, is_subject
 from oauthbroker.model.turn_token import LONGEST_TOOL, TOOL
 
 MOST = 32 * 1024  # characters of a token that a caller sends back
@@ -36,7 +36,7 @@ def _short(secret: Secret) -> Secret:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-AgentName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f]+$", max_length=256, examples=["planner"])]
+AgentName = Annotated[str, Field(pattern=f"^{AGENT.pattern}$", max_length=LONGEST_AGENT, examples=["planner"])]
 Line = Annotated[str, Field(min_length=1, max_length=1024)]
 Subject = Annotated[
     str,

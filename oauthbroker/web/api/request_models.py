@@ -10,7 +10,7 @@ from pydantic import Field
 from oauthbroker.core.claims_challenge import LONGEST_CLAIMS
 from oauthbroker.core.errors import BrokerError, Locale
 from oauthbroker.model.accounts import LONGEST
-from oauthbroker.model.token_request import call_ref
+from oauthbroker.model.token_request import MAX_TTL, call_ref
 from oauthbroker.tokens.issuance import Words
 from oauthbroker.web.api.fields import (
     AgentName,
@@ -32,7 +32,6 @@ from oauthbroker.web.api.fields import (
 )
 
 Account = Annotated[str, Field(max_length=LONGEST)]
-MAX_TTL = 10 * 365 * 24 * 3600
 
 
 class Subjects(RequestModel):

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import decode_object
+from oauthbroker.model.token_request import MAX_TTL
 from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.handler_call import Still
 
@@ -19,6 +20,10 @@ M = TypeVar("M", bound=RequestModel)
 MOST_PROBLEMS = 16
 MOST_BODIES, LONGEST_BODY = 1_000, 2048  # that are remembered
 _JSON = b"application/json"
+_HINTS = {
+    "/turn/auth/subjects/user": "subject", "/turn/auth/subjects/global": "subject", "/subject": "subject",
+    "/turn/agentName": "agentName", "/agentName": "agentName", "/minTtlSeconds": "minTtl",
+}  # fmt: skip
 _PROBLEMS: dict[str, Literal["missing", "unknown", "type", "value"]] = {
     "missing": "missing",
     "extra_forbidden": "unknown",
@@ -29,7 +34,7 @@ class RequestInvalid(BrokerError):
     """`requestInvalid`, and where. `unknown` says that a field was sent which the call does not have."""
 
     def __init__(self, problems: list[dict[str, str]]) -> None:
-        super().__init__(Code.REQUEST_INVALID)
+        super().__init__(Code.REQUEST_INVALID, most=str(MAX_TTL))
         self.errors = tuple(problems)
         self.hint = _hint(problems)
         self.unknown = any(each["problem"] == "unknown" for each in problems)
@@ -129,10 +134,14 @@ def _pointer(problem: ErrorDetails, ours: frozenset[str]) -> str:
 
 
 def _hint(problems: list[dict[str, str]]) -> str:
-    """Return the sentence of the clients for a wrong reference or scopes that are no list, else an empty text."""
+    """Return the sentence that an embedded call has for the same argument, or an empty text."""
     if problems == [{"pointer": "/scopes", "problem": "type"}]:
         return "notScopes"
-    return "appReference" if all(f"{each['pointer']}/".startswith("/oauthAppRef/") for each in problems) else ""
+    pointers = [each["pointer"] for each in problems]
+    if all(f"{each}/".startswith("/oauthAppRef/") for each in pointers):
+        return "appReference"
+    hints = {_HINTS.get(each, "") for each in pointers}
+    return hints.pop() if len(hints) == 1 else ""
 
 
 def _names_in(model: type[RequestModel]) -> frozenset[str]:

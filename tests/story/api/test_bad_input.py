@@ -161,6 +161,19 @@ async def test_a_malformed_request_is_refused_without_quoting_it(harness: Harnes
         assert {"pointer", "problem"} == set(each)
 
 
+@pytest.mark.parametrize(
+    "agent, subject, sentence",
+    [("planner", "x" * 1_025, "A subject is a text"), ("planner", "", "A subject is a text"),
+     ("a/b", BOB, "An agent's name is"), ("..", BOB, "An agent's name is"), ("x" * 257, BOB, "An agent's name is")],
+)  # fmt: skip
+async def test_a_wrong_subject_or_agent_has_the_sentence_of_the_embedded_call(
+    api: Callers, agent: str, subject: str, sentence: str
+) -> None:
+    turn = {"agentName": agent, "instanceKey": "thread", "auth": {"subjects": {"user": subject}}}
+    answer = await api.runtime.post("/v1/turns", {"turn": turn})
+    assert (400, "requestInvalid", True) == (answer.status, answer.code, sentence in answer.text)
+
+
 @pytest.mark.case("82")
 async def test_a_pointer_leads_to_the_field_and_repeats_nothing(harness: Harness, api: Callers) -> None:
     """A secret in the wrong place, or used as a name, is not sent back or logged."""

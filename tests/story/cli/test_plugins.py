@@ -97,7 +97,7 @@ PLUGIN = "from oauthbroker.plugins import Plugin, PluginCommand\nPLUGIN = Plugin
 WRONG = {
     "a name of ours": (PLUGIN.format(plugin="other", command="check", app="other:app"), "The command check of the plug-in other is left out: oauthbroker has one itself."),
     "a name of another plug-in": (PLUGIN.format(plugin="other", command="notebooks", app="other:app"), "The command notebooks is left out: the plug-ins other and sample both have it."),
-    "no declaration": ("raise RuntimeError('planted')", "the plug-in other of other-plugin cannot be imported: RuntimeError. Its commands are left out."),
+    "no declaration": ("raise RuntimeError('planted')", "the plug-in other of other-plugin cannot be imported: RuntimeError at {place}:1. Its commands are left out."),
 }  # fmt: skip
 
 
@@ -107,6 +107,7 @@ def test_a_plugin_whose_command_cannot_be_taken_is_reported_and_harms_no_other(t
     text, reported = row
     site = distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)
     done = command("--help", cwd=tmp_path, PYTHONPATH=path_of(SAMPLE, site))
+    reported = reported.replace("{place}", str(site / "other.py"))
     assert (0, [reported]) == (done.code, done.err.splitlines())
     assert all(f"{name} " in done.out for name in COMMANDS)
     assert "Check a configuration" in done.out
@@ -118,8 +119,14 @@ def test_a_plugin_whose_command_cannot_be_taken_is_reported_and_harms_no_other(t
 @pytest.mark.parametrize(
     ("app", "reported"),
     [
-        ("other:nothing", "the plug-in other cannot import other:nothing: AttributeError. Update its package."),
-        ("nowhere:app", "the plug-in other cannot import nowhere:app: ModuleNotFoundError. Update its package."),
+        (
+            "other:nothing",
+            "the plug-in other cannot import other:nothing: AttributeError: module 'other' has no attribute 'nothing'. Update its package.",
+        ),
+        (
+            "nowhere:app",
+            "the plug-in other cannot import nowhere:app: ModuleNotFoundError: No module named 'nowhere'. Update its package.",
+        ),
         ("other:PLUGIN", "The command take of the plug-in other is not a typer.Typer. Update its package."),
     ],
 )

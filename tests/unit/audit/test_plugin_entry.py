@@ -13,7 +13,7 @@ from oauthbroker.audit import AuditEntry, TurnEnded
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.formatting import rest_of
 from oauthbroker.audit.memory import AuditList, ListTrail
-from oauthbroker.audit.plugin_entry import PluginAuditEntry, PluginAuditTypes, is_of_plugin
+from oauthbroker.audit.plugin_entry import LONGEST, PluginAuditEntry, PluginAuditTypes, is_of_plugin
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from tests.kit.audit import AT, FOREIGN_KEYS, KEYS
@@ -100,6 +100,14 @@ def test_any_other_entry_is_refused(entry: AuditEntry) -> None:
     refused = refusal(lambda: types(Dug).check(entry))
     assert Code.REQUEST_INVALID is refused.code
     assert "s3cret" not in str(refused)
+
+
+def test_a_text_or_number_that_is_longer_than_any_of_ours_is_refused() -> None:
+    for longest in (Dug(tool="x" * LONGEST, depth=2**63 - 1), Dug(tool="x", depth=3, grant="g" * 10_000)):
+        types(Dug).check(longest)
+    for entry in (Dug(tool="x" * (LONGEST + 1), depth=3), Dug(tool="x", depth=2**64)):
+        refused = refusal(lambda: types(Dug).check(entry))  # noqa: B023
+        assert (Code.REQUEST_INVALID, True) == (refused.code, "longer than 1024 characters" in refused.note)
 
 
 @pytest.mark.parametrize("kind", [WithSecret, WithFloat, WithType, WithMac, WithList])

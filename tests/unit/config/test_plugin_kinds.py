@@ -185,12 +185,18 @@ def test_a_name_that_is_no_plugin_is_a_problem_at_its_place(tmp_path: Path, row:
 HEADER = "from oauthbroker.plugins import Plugin, ResourceKind, Strict, Tolerant\n\n\nclass Spec(Strict):\n    pages: int | None = None\n\n\n"
 OF_KIND = HEADER + "KINDS = ({kinds},)\nPLUGIN = Plugin(name='other', kinds='other:KINDS')\n"
 UPDATE = "update the package of the plug-in, or remove the name"
+AUDITED = """from oauthbroker.plugins import Plugin, PluginAuditEntry
+class Counted(PluginAuditEntry, plugin="other"):
+    count: float
+TYPES = (Counted,)
+PLUGIN = Plugin(name="other", audit_types="other:TYPES")
+"""
 BROKEN = {
-    "no import": ("import nowhere_at_all", "the plug-in other of other-plugin cannot be imported: ModuleNotFoundError"),
+    "no import": ("import nowhere_at_all", "the plug-in other of other-plugin cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all' at {place}:1"),
     "no plug-in": ("PLUGIN = 1", "the entry point other of other-plugin is not a Plug-in of this name"),
     "another name": (HEADER + "PLUGIN = Plugin(name='else')", "the entry point other of other-plugin is not a Plug-in of this name"),
-    "a bad name": (HEADER + "PLUGIN = Plugin(name='../x')", "the plug-in other of other-plugin cannot be imported: ValueError"),
-    "no kinds": (HEADER + "PLUGIN = Plugin(name='other', kinds='other:NONE')", "the plug-in other cannot import other:NONE: AttributeError"),
+    "a bad name": (HEADER + "PLUGIN = Plugin(name='../x')", "the plug-in other of other-plugin cannot be imported: ValueError at {place}:8"),
+    "no kinds": (HEADER + "PLUGIN = Plugin(name='other', kinds='other:NONE')", "the plug-in other cannot import other:NONE: AttributeError: module 'other' has no attribute 'NONE'"),
     "kinds of another type": (HEADER + "KINDS = [1]\nPLUGIN = Plugin(name='other', kinds='other:KINDS')", "other:KINDS of the plug-in other is not a tuple of ResourceKind"),
     "our kind": (OF_KIND.format(kinds="ResourceKind(kind='OAuthApp', model=Spec)"), "the kind OAuthApp of the plug-in other is a kind of the broker"),
     "secrets": (OF_KIND.format(kinds="ResourceKind(kind='Secret', model=Spec)"), "the kind Secret of the plug-in other is a kind of the broker"),
@@ -198,10 +204,14 @@ BROKEN = {
     "one kind twice": (OF_KIND.format(kinds="ResourceKind(kind='Manual', model=Spec), ResourceKind(kind='Manual', model=Spec)"), "the kind Manual of the plug-in other is declared twice"),
     "a strict model for a tool": (OF_KIND.format(kinds="ResourceKind(kind='Tool', model=Spec)"), "the kind Tool of the plug-in other is read by the broker too, and its model is no Tolerant"),
     "a model of another base": ("import pydantic\n" + OF_KIND.format(kinds="ResourceKind(kind='Manual', model=pydantic.BaseModel)"), "the kind Manual of the plug-in other has a model that is no Strict and no Tolerant"),
-    "no name of a kind": (OF_KIND.format(kinds="ResourceKind(kind='x/y', model=Spec)"), "the plug-in other of other-plugin cannot be imported: ValueError"),
-    "an object for a model": (OF_KIND.format(kinds="ResourceKind(kind='Manual', model=Spec())"), "the plug-in other of other-plugin cannot be imported: TypeError"),
-    "no command": (HEADER + "PLUGIN = Plugin(name='other', commands={'take': 1})", "the plug-in other of other-plugin cannot be imported: TypeError"),
-    "an exit": ("raise SystemExit(0)", "the plug-in other of other-plugin cannot be imported: SystemExit"),
+    "no name of a kind": (OF_KIND.format(kinds="ResourceKind(kind='x/y', model=Spec)"), "the plug-in other of other-plugin cannot be imported: ValueError at {place}:8"),
+    "an object for a model": (OF_KIND.format(kinds="ResourceKind(kind='Manual', model=Spec())"), "the plug-in other of other-plugin cannot be imported: TypeError: `model` is a class at {place}:8"),
+    "no command": (HEADER + "PLUGIN = Plugin(name='other', commands={'take': 1})", "the plug-in other of other-plugin cannot be imported: TypeError: `commands` has a PluginCommand for each name at {place}:8"),
+    "an exit": ("raise SystemExit(0)", "the plug-in other of other-plugin cannot be imported: SystemExit at {place}:1"),
+    "an extra that is missing": ("raise ModuleNotFoundError('x', name='pyrage')", 'the plug-in other of other-plugin cannot be imported: it needs `pip install "oauthbroker[backup]"`'),
+    "a secret in a text": ("raise RuntimeError('s3cret')", "the plug-in other of other-plugin cannot be imported: RuntimeError at {place}:1"),
+    "code that is wrong": ("\nlen(3)", "the plug-in other of other-plugin cannot be imported: TypeError: object of type 'int' has no len() at {place}:2"),
+    "an audit member of a wrong type": (AUDITED, "the plug-in other: the member count of the audit entry Counted may not stand in the log"),
 }  # fmt: skip
 
 
@@ -210,6 +220,7 @@ def test_a_plugin_that_cannot_be_used_is_named(tmp_path: Path, row: tuple[str, s
     text, what = row
     with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         (problem,) = problems_in(write(tmp_path / "config", broker=named("sample", "other"), app=APP))
+    what = what.replace("{place}", str(tmp_path / "site" / "other.py"))
     assert ("spec.plugins[1]", what, UPDATE) == (problem.path, problem.what, problem.hint)
 
 

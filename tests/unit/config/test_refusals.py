@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.config import load
+from oauthbroker.config.problems.problems import ConfigInvalidError
 from oauthbroker.core.errors import Code
 from tests.unit.config.bundles import (
     APP,
@@ -154,3 +155,13 @@ def test_two_brokers_are_one_too_many(tmp_path: Any):
     other = edited(BROKER, ("{name: broker}", "{name: other}"))
     [problem] = refused(write(tmp_path / "b", a=BROKER, b=other)).problems
     assert ("kind", "a second Broker") == (problem.path, problem.what)
+
+
+def test_the_first_line_of_the_error_says_the_first_problem(tmp_path: Any):
+    with pytest.raises(ConfigInvalidError) as refused:
+        load(tmp_path / "config")
+    first, *others = str(refused.value).split("\n")
+    assert first == f"configInvalid: {refused.value.problems[0]}"
+    assert [] == others
+    several = ConfigInvalidError([*refused.value.problems, *refused.value.problems])
+    assert [f"{first} (problems: 2)", str(refused.value.problems[0])] == str(several).split("\n")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.subject import MAX_BYTES, is_subject, resolve_subject
+from oauthbroker.model.identities import MAX_BYTES, is_subject
+from oauthbroker.model.subject import resolve_subject
 from oauthbroker.records import grant_id
 from oauthbroker.store.format.entry_names import entry_names
 from tests.kit.samples import app_with, turn_with

@@ -17,6 +17,7 @@ from oauthbroker import Turn, TurnAuth
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.bundle import ToolAuth
+from oauthbroker.model.token_request import MAX_TTL
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.records import Grant, RefreshState
 from oauthbroker.records.refresh_state import Ended
@@ -26,7 +27,6 @@ from oauthbroker.store.format.port import Key
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tokens.decision import Decision, Need, RefreshToken, Refuse, RequestConsent, UseToken, decide, settle
-from oauthbroker.tokens.token_call import MAX_MIN_TTL
 from tests.kit.running_broker import ALICE, Harness, global_app, running, turn, user_app
 from tests.kit.samples import NOW, grant_with, token_with
 
@@ -51,7 +51,7 @@ TABLE: list[tuple[str, Grant | None, Need, Decision]] = [
     ("5 it has both", LIVE, need("read", "write"), UseToken()),
     ("5 nothing in particular is asked", LIVE, need(), UseToken()),
     ("5 a second more than the default", lives(DEFAULT + 1), need("read"), UseToken()),
-    ("5 a token without an end outlives everything", lives(None, None), need("read", ttl=MAX_MIN_TTL), UseToken()),
+    ("5 a token without an end outlives everything", lives(None, None), need("read", ttl=MAX_TTL), UseToken()),
     ("5 asked for less than there is", lives(61), need("read", ttl=60), UseToken()),
     ("5 asked for no time at all", lives(1), need("read", ttl=0), UseToken()),
     # 6: no token of this provider lives that long
@@ -342,7 +342,7 @@ REFUSED: list[tuple[str, str, str | None, Turn, str, list[str] | None, Any, Code
     ("-", "a time that is a word", None, turn(), "mail", None, "60", Code.REQUEST_INVALID),
     ("-", "a time that is a truth", None, turn(), "mail", None, True, Code.REQUEST_INVALID),
     ("-", "a time with a fraction", None, turn(), "mail", None, 1.5, Code.REQUEST_INVALID),
-    ("-", "a time beyond all ends", None, turn(), "mail", None, MAX_MIN_TTL + 1, Code.REQUEST_INVALID),
+    ("-", "a time beyond all ends", None, turn(), "mail", None, MAX_TTL + 1, Code.REQUEST_INVALID),
 ]
 
 

@@ -1,0 +1,44 @@
+"""Which texts name a subject, and which an agent: one rule for every caller."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from oauthbroker.model.token_request import WrongArgument
+
+MAX_BYTES: Final = 1024  # of a subject
+LONGEST_AGENT: Final = 256
+AGENT: Final = re.compile(r"([^/.\x00-\x1f\x7f]|\.[^/.\x00-\x1f\x7f]|\.\.[^/\x00-\x1f\x7f])[^/\x00-\x1f\x7f]*")
+"""One segment of a path, so that the agent's events can be taken over HTTP: never `.` or `..`."""
+
+
+def is_subject(text: object) -> bool:
+    """Non-empty, encodable, at most 1 KiB. No normalisation: NFC and NFD spellings are two subjects."""
+    return isinstance(text, str) and 0 < _size(text) <= MAX_BYTES
+
+
+def is_agent(name: object) -> bool:
+    """Tell whether a text can name an agent."""
+    if not isinstance(name, str) or len(name) > LONGEST_AGENT or not AGENT.fullmatch(name):
+        return False
+    return name.isascii() or _size(name) > 0
+
+
+def is_encodable(text: object) -> bool:
+    """Tell whether it is a text that is not empty, and can be written in UTF-8."""
+    return isinstance(text, str) and _size(text) > 0
+
+
+def check_subject(subject: object) -> None:
+    """Raise `requestInvalid` for what is no subject."""
+    if not is_subject(subject):
+        raise WrongArgument("subject", "subject", "value" if isinstance(subject, str) else "type")
+
+
+def _size(text: str) -> int:
+    """Return the bytes of a text in UTF-8, 0 for one that cannot be encoded."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return 0
