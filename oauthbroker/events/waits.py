@@ -54,7 +54,7 @@ class Events:
 
     def check_polled(self, agent: str) -> None:
         """Raise `agentForwarded` if the configuration forwards the events of an agent: no other consumer may take
-        one. Raise `requestInvalid` for what is no text. An agent of an earlier version may have any name."""
+        one. Raise `requestInvalid` for anything but a text. An agent of an earlier version may have any name."""
         if not is_encodable(agent):
             raise WrongArgument("agentName", "agentName")
         if self._config.bundle.forwards(agent):

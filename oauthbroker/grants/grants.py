@@ -195,7 +195,7 @@ class Grants(GrantList):
         """Ends a grant here at once and at the provider as soon as it answers; what the provider knows by now.
 
         None when no grant was alive. Raises `oauthAppNotFound` for an app that is not configured and has no grants,
-        `requestInvalid` for what is no subject or no account.
+        `requestInvalid` for a text that names no subject, or no account.
         """
         key = GrantKey(app_name(app), subject, account)
         check_subject(subject)

@@ -31,7 +31,7 @@ def is_encodable(text: object) -> bool:
 
 
 def check_subject(subject: object) -> None:
-    """Raise `requestInvalid` for what is no subject."""
+    """Raise `requestInvalid` unless it names a subject."""
     if not is_subject(subject):
         raise WrongArgument("subject", "subject", "value" if isinstance(subject, str) else "type")
 

@@ -226,10 +226,11 @@ def _wrong_member(turn: Turn) -> str:
 
 
 def _wrong_subject(subjects: Mapping[str, Any]) -> str:
-    """Return the subject, by its place in a turn, that is given and is none; empty if there is none."""
+    """Return the subject, by its place in a turn, that is given and is none; empty if there is none. An empty text is a
+    missing subject."""
     try:
         for mode in ("user", "global"):
-            if (said := subjects.get(mode)) is not None and not is_subject(said):
+            if (said := subjects.get(mode)) not in (None, "") and not is_subject(said):
                 return f"auth/subjects/{mode}"
     except Exception:  # noqa: BLE001  (a mapping whose own code raises)
         return "subjects"

@@ -14,7 +14,7 @@ from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.default_store import default_store
 from tests.kit.running_broker import ALICE, Harness, global_app, running, turn, user_app
 
-NO_SUBJECTS = ["x" * 4_000, "é" * 600, "", "\ud800", 5, b"alice"]
+NO_SUBJECTS = ["x" * 4_000, "é" * 600, "\ud800", 5, b"alice"]
 NO_AGENTS = ["", "a/b", ".", "..", "x" * 257, "a\nb", "\ud800", 5, None]
 NO_SECONDS = [60.0, 59.5, math.nan, -1, True, "60", 10**12]
 NO_WAITS = ["5", None, math.nan, math.inf, True]
@@ -46,8 +46,9 @@ async def test_a_turn_with_a_text_that_is_no_subject_says_so_in_each_call(
     await refused(harness.broker.turns.begin(written), "subject")
 
 
-async def test_a_turn_without_a_subject_still_lacks_it(harness: Harness) -> None:
-    failed: Any = await harness.broker.oauth(of(None)).get_access_token("mail")
+@pytest.mark.parametrize("subject", [None, ""])
+async def test_a_turn_without_a_subject_still_lacks_it(harness: Harness, subject: str | None) -> None:
+    failed: Any = await harness.broker.oauth(of(subject)).get_access_token("mail")
     assert Code.SUBJECT_UNAVAILABLE is failed.code
 
 
@@ -123,7 +124,7 @@ def _without(harness: Harness, app: str) -> Any:
     return replace(bundle, apps={name: each for name, each in bundle.apps.items() if name != app})
 
 
-@pytest.mark.parametrize("subject", [*NO_SUBJECTS, ["alice"]])
+@pytest.mark.parametrize("subject", [*NO_SUBJECTS, "", ["alice"]])
 async def test_an_operators_call_for_no_subject_is_refused(harness: Harness, subject: Any) -> None:
     broker = harness.broker
     for call in (
