@@ -26,7 +26,7 @@ BLOCK: Final = 500  # grants that are read, and printed, at a time
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Chosen:
     """The keys of the grants to end, the newest first; how many each app has, and those that ended before: their
     providers have still to be told. `gone` is the one that an id names, if nothing of it is left to end."""

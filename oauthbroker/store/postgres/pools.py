@@ -25,11 +25,11 @@ from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
 
 
-class _Connection(psycopg.AsyncConnection[Any]):
+class _PooledConnection(psycopg.AsyncConnection[Any]):
     """A connection of a broker: the library's warnings name its class."""
 
 
-_Pool = AsyncConnectionPool[_Connection]
+_Pool = AsyncConnectionPool[_PooledConnection]
 
 MOST_CONNECTIONS: Final = 8  # of one process
 WAIT_SECONDS: Final = 2.0  # for a database that does not accept connections, before it is known to be away
@@ -63,12 +63,12 @@ class Pools:
         self._looked.set()
         self._probe: asyncio.Task[None] | None = None
         self._closed = False
-        self._in_use = dict[_Connection, float]()  # since when
+        self._in_use = dict[_PooledConnection, float]()  # since when
         self._away: psycopg.Error | None = None  # why a database that is known to be away accepts no connection
         self._tasks = set[asyncio.Task[None]]()
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[_Connection]:
+    async def connection(self) -> AsyncIterator[_PooledConnection]:
         """Hold a connection for the body. If it is broken afterwards, the next pool is on its way."""
         pool, connection = await self._taken()
         self._in_use[connection] = SystemClock.monotonic()
@@ -102,7 +102,7 @@ class Pools:
             max_size=MOST_CONNECTIONS,
             open=False,
             name=_NAME,
-            connection_class=_Connection,
+            connection_class=_PooledConnection,
             kwargs=dict(TERMS),
             timeout=self._patience,
             reconnect_timeout=PROBE_SECONDS,
@@ -114,7 +114,7 @@ class Pools:
         if pool is self._pool:
             self._look(is_broken=True)
 
-    async def _taken(self) -> tuple[_Pool, _Connection]:
+    async def _taken(self) -> tuple[_Pool, _PooledConnection]:
         """Take a connection, from the next pool if that takes over meanwhile."""
         while True:
             await self._looked.wait()
@@ -186,7 +186,7 @@ def _of_other_pools(record: logging.LogRecord) -> bool:
     return record.levelno < logging.WARNING or "oauthbroker" not in record.getMessage()
 
 
-def _cut(connection: _Connection) -> None:
+def _cut(connection: _PooledConnection) -> None:
     """Let a statement fail now. The driver would ask the server to end it, and wait ten more seconds for that."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as way:
         way.shutdown(socket.SHUT_RDWR)
