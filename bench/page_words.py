@@ -51,7 +51,8 @@ OPERATOR = """\
 # Performance: an operator and many grants
 
 Written by `make performance` from the run of [performance](performance.md), or from one of its own
-(`python -m bench.bench_million`) beside other work, so that times are too long.
+(`python -m bench.bench_million`) beside other work, so that times are too long. The column of a million is of an
+earlier commit, in which a list took twice the CPU.
 
 A list shows 50 grants, or 500 as the page for operators does. A cell has the CPU, the longest turn in which the event
 loop ran nothing else, and by how much the memory grew. A command is a process of its own that may read the whole
