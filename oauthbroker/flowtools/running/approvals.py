@@ -75,9 +75,9 @@ def cancel(database: Database, run: str, *, by: str, account: str, audit: Plugin
     that owes something ends when that is undone. Raises ValueError for a run that has ended, or is cancelled already.
     """
     with _opened(database, run, audit) as (ways, found):
-        now = ways.cancel(found, _person(by, account))
+        ways.check_living(found)
         audit(RunDecided(**of_run(found), decision="cancelled", actor=account, by=by))
-        return now.state
+        return ways.cancel(found, _person(by, account)).state
 
 
 def retry(

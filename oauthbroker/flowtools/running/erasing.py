@@ -43,7 +43,7 @@ def _erase(database: Database, who: str, *, dry_run: bool, audit: PluginAudit) -
         runs = connection.execute(sa.select(sa.func.count()).select_from(RUN).where(of_it)).scalar_one()
         living = of_it, RUN.c.due.is_not(None)
         if not dry_run:
-            for run in find_runs(connection, *living):
+            for run in find_runs(connection, *living, RUN.c.cancel.is_(None)):
                 audit(RunDecided(**of_run(run), decision="cancelled", actor=None, by=None))
                 ways.cancel(run, "an erasure")
             ended = sa.select(RUN.c.id, RUN.c.caller, RUN.c.key).where(of_it, RUN.c.due.is_(None))

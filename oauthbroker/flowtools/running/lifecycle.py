@@ -143,11 +143,16 @@ class Lifecycle:
         """Let a run go on that a policy has stopped."""
         self.change(run, state=journal.RUNNING, due=self.now, takes=0, message=None, origin=journal.BY_PERSON)
 
-    def cancel(self, run: RunRecord, by: str) -> RunRecord:
-        """Cancel a run that has not ended. One on which a process works ends at its next step. Raises ValueError if
-        it is cancelled already, or has ended."""
+    def check_living(self, run: RunRecord) -> None:
+        """Raise ValueError for a run that has ended, or is cancelled already."""
         if run.cancel is not None:
             raise ValueError(f"the run is cancelled already: {cancelled(run.cancel).message}")
+        if run.due is None:
+            raise ValueError("the run has ended")
+
+    def cancel(self, run: RunRecord, by: str) -> RunRecord:
+        """Cancel a living run. One on which a process works ends at its next step. Raises ValueError if another one has
+        ended or cancelled it meanwhile."""
         living = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.due.is_not(None), RUN.c.cancel.is_(None))
         if self.connection.execute(living.values(cancel=by)).rowcount != 1:
             raise ValueError("the run has ended, or another person has cancelled it: flow runs RUN tells")

@@ -189,6 +189,18 @@ def test_a_run_on_which_a_process_works_ends_first_and_its_charge_is_refunded(tm
     world.database.engine.dispose()
 
 
+@pytest.mark.parametrize("by", ["a person", "an erasure"])
+def test_an_erasure_of_a_run_that_is_cancelled_already_counts_it_as_ending(world: World, by: str) -> None:
+    run = world.runs.accept(paying(world), {"id": "a", "n": 3}, actor("ann"))
+    if by == "a person":
+        approvals.cancel(world.database, run.id, audit=world.entries, by="Bo", account="bo")
+    else:
+        erasing.erase(world.database, ANN, audit=world.entries)
+    before = len(list(world.entries))
+    assert SubjectRecords(records=1, ending=1) == erasing.erase(world.database, ANN, audit=world.entries)
+    assert before == len(list(world.entries)), "it is not cancelled twice"
+
+
 def test_a_run_that_waits_for_a_decision_ends_at_once(tmp_path: Path) -> None:
     ask = policy(name="ask", action="escalate", condition="amount > 2")
     world = World(sqlite_url(tmp_path), policies=[ask])
