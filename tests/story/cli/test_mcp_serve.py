@@ -146,10 +146,10 @@ async def test_a_client_that_was_registered_is_forgotten_by_a_command(desk: Desk
             assert (0, "Forgotten.\n") == (done.code, done.out)
         again = await asyncio.to_thread(command, "mcp", "forget", "tickets", cwd=desk.folder)
         assert (0, "No client of tickets is known.\n") == (again.code, again.out)
-        for words in (("forget", "tikcets"), ("approve", "tikcets")):
-            typo = await asyncio.to_thread(command, "mcp", *words, cwd=desk.folder)
+        for word, said in (("forget", "Did you mean tickets?"), ("approve", "of this name")):
+            typo = await asyncio.to_thread(command, "mcp", word, "tikcets", cwd=desk.folder)
             assert (2, "") == (typo.code, typo.out)
-            assert "of this name" in typo.err
+            assert said in typo.err
         nobody = await asyncio.to_thread(command, "mcp", "serve", "--subject", " ", cwd=desk.folder)
         assert (2, True) == (nobody.code, "--subject is a user" in nobody.err)
 
