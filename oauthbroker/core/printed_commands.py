@@ -8,7 +8,7 @@ from typing import Final
 
 # Those that read no configuration, or not by `--config`. A test compares them with the commands that there are.
 WITHOUT_CONFIG: Final = (
-    "completion", "config schema", "demo", "flow check", "flow graph", "flow new", "flow schema", "gateway", "keys new",
+    "completion", "config schema", "demo", "flow graph", "flow new", "flow schema", "gateway", "keys new",
     "login", "logout", "providers list", "providers show", "run", "status", "token",
 )  # fmt: skip
 _COMMAND: Final = re.compile(rf"`(oauthbroker (?!(?:{'|'.join(WITHOUT_CONFIG)})\b)[a-z](?:(?!--config\b| -c )[^`])*)`")
