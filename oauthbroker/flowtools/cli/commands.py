@@ -62,7 +62,7 @@ def new(folder: Annotated[Path, typer.Argument(help="A folder that is new or emp
     except (OSError, shutil.Error) as error:
         why = getattr(error, "strerror", None) or "cannot be written"
         raise BrokerError(Code.REQUEST_INVALID, note=f"{folder}: {why}") from None
-    typer.echo(f"{folder}: written; go on there with oauthbroker flow check tools/ --policy policies/")
+    typer.echo(f"{folder}: written; go on there with `oauthbroker flow check tools/ --policy policies/`")
 
 
 @app.command("check")
