@@ -64,3 +64,8 @@ async def evil_page(_scope: object, _receive: object, send: object) -> None:
 async def open_evil_site(browser: Browser) -> Page:
     browser.serve(EVIL, evil_page)
     return await browser.open(f"{EVIL}/")
+
+
+def as_agent(text: str) -> str:
+    """Return the hostile text as a name that an agent can have: others are refused."""
+    return "".join(filter(str.isprintable, text)).replace("/", "|")[:256] or "x"

@@ -22,7 +22,7 @@ from oauthbroker.testing.browser import Page
 from oauthbroker.testing.html import Form
 from tests.kit import planted_records
 from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, Harness, global_app, public, running, turn, user_app
-from tests.story.hostile_web import EVIL, FOREIGN_TARGETS, HOSTILE_TEXTS, REDIRECT_PARAMETERS
+from tests.story.hostile_web import EVIL, FOREIGN_TARGETS, HOSTILE_TEXTS, REDIRECT_PARAMETERS, as_agent
 from tests.story.signed_in import connections_browser, operator_browser
 from tests.unit.web.kit import Document
 
@@ -89,13 +89,13 @@ class World:
     connected: dict[str, str] = field(default_factory=dict)
 
     async def furnish(self) -> None:
-        harness, of = self.harness, turn(user=self.subject, agent=self.agent, instance=self.agent)
+        harness, of = self.harness, turn(user=self.subject, agent=as_agent(self.agent), instance=self.agent)
         for app in ("mail", "team"):
             await planted_records.grant(harness, app, self.subject if app == "mail" else TEAM)
         await planted_records.dead_grant(harness, "files", self.subject)
         await planted_records.ending_grant(harness, "mail", BOB)
         await planted_records.ended_grant(harness, "files", BOB)
-        await planted_records.dead_letter(harness, agent=self.agent)
+        await planted_records.dead_letter(harness, agent=as_agent(self.agent))
         planted_records.open_circuit(harness, "files")
         await self.come_back("files")
         await self.come_with_wrong_account("files")
@@ -124,7 +124,7 @@ class World:
     async def come_back(self, app: str) -> None:
         """A browser comes from a session that was declined; `arrivals` keeps its identification."""
         harness, browser = self.harness, self.harness.browser()
-        asked = await harness.ask_link(app, of=turn(user=self.subject, agent=self.agent, instance="declined"))
+        asked = await harness.ask_link(app, of=turn(user=self.subject, agent=as_agent(self.agent), instance="declined"))
         await browser.open(asked.authorization_url)
         await browser.submit({"decision": "cancel"})
         self.arrivals[f"/declined/{app}"] = browser.cookies["oab_arrival"].value
@@ -132,7 +132,9 @@ class World:
     async def come_with_wrong_account(self, app: str) -> None:
         """A browser whose session failed for its account; `ended` is its cookie, and the link."""
         harness, browser = self.harness, self.harness.browser()
-        asked = await harness.ask_link(app, of=turn(user=self.subject, agent=self.agent, instance="wrong account"))
+        asked = await harness.ask_link(
+            app, of=turn(user=self.subject, agent=as_agent(self.agent), instance="wrong account")
+        )
         await harness.to_provider(asked, browser)
         locator = locator_of(asked.auth_session_id)
         versioned = await harness.repository.session(locator)
@@ -145,7 +147,7 @@ class World:
         """A browser whose user has connected, or has to choose one of the sites first. `arrivals` and `connected`
         identify it."""
         harness, browser = self.harness, self.harness.browser()
-        of = turn(user=self.subject, agent=self.agent, instance=f"sites {sites}")
+        of = turn(user=self.subject, agent=as_agent(self.agent), instance=f"sites {sites}")
         asked = await harness.ask_link(app, [harness.broker.bundle.apps[app].scopes[-1]], of=of)
         await harness.to_provider(asked, browser)
         await browser.open(asked.authorization_url)

@@ -14,7 +14,7 @@ from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.types import Account
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.running_broker import Harness, running, turn, user_app
-from tests.story.hostile_web import HOSTILE_TEXTS
+from tests.story.hostile_web import HOSTILE_TEXTS, as_agent
 from tests.unit.web.kit import Document
 
 OWN = {"html", "head", "meta", "title", "style", "body", "main", "header", "footer", "h1", "h2", "p", "dl", "div", "dt", "dd",
@@ -59,8 +59,7 @@ async def hostile(
 async def test_hostile_names_are_text_on_every_page_of_the_way(hostile: tuple[Harness, str]) -> None:
     harness, payload = hostile
     sub = payload.replace(":", ";")[:100]
-    agent = "".join(filter(str.isprintable, payload)).replace("/", "|")[:256] or "x"  # others are no agent's names
-    of = turn(user=f"idp:user:{sub}", agent=agent, instance=payload[:500])
+    of = turn(user=f"idp:user:{sub}", agent=as_agent(payload), instance=payload[:500])
     asked = await harness.ask_link(scopes=["read"], of=of)
     person = harness.browser()
     shown = assert_only_our_own_markup(await person.open(asked.authorization_url))
