@@ -17,12 +17,14 @@ object and text are ready; the MAC, the longer line and the look at the end of t
 `hmac` object took 0.4 us longer than by two copied hashes.""",
     "`store.put` alone": """\
 a write reads the header alone of a version that this process has opened or sealed, and no longer takes its disk space
-first: 1.22 where it was 1.27 in the same minutes. 21 short system calls more than the bare ones are left, for the lock,
-its name, the keyring and the version in place. The order after a crash and the rotation of keys need them.""",
+first: 1.19, and 1.18 before, in eleven pairs of runs on a quiet machine, so no gain. 21 short system calls more than
+the bare ones are left, for the lock, its name, the keyring and the version in place. The order after a crash and the
+rotation of keys need them.""",
     "`store.put` together": """\
 a fifth of the writes met a lock that another write of this process held, and polled for it every 5 ms. Now that one
-wakes them, and the header is enough: 0.81 where it was 0.7 in the same minutes. Three things were dropped: a thread
-that syncs the files of all (0.28), and 32 threads and a folder's sync for each write (no gain).""",
+wakes them, and the header is enough: 0.78 where it was 0.75, the medians of eleven pairs of runs on a quiet machine,
+and 0.81 and 0.7 beside much other work. Three things were dropped: a thread that syncs the files of all (0.28), and 32
+threads and a folder's sync for each write (no gain).""",
     "a whole refresh, without the provider's answer": """\
 strace counts four syncs, those of the two writes. A refresh takes 4.7 ms of CPU: the writes 1.8, the request 1.7, and
 the lease, the looks at the grant, the reserved space and two audit entries 1.2, none of them much. So the ratio follows
