@@ -12,26 +12,26 @@ from oauthbroker.core.errors import BrokerError, Code
 T = TypeVar("T")
 
 
-def wait_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], timeout: float | None) -> T:
+def wait_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
     """Runs the coroutine on `loop` and waits here, for at most `timeout` seconds; then it is cancelled.
 
-    Raises what the coroutine raises, `brokerUnreachable` when the time is over or the loop has ended, and RuntimeError
+    A loop that stands still between two `run_until_complete` has not ended: it does the work when it goes on.
+
+    Raises what the coroutine raises, `brokerUnreachable` when the time is over or the loop is closed, and RuntimeError
     on the loop's own thread, which would wait for itself.
     """
     if _is_here(loop):
         coroutine.close()
         raise RuntimeError("the sync face was called on the event loop's own thread: await the async one there")
     try:
-        future = asyncio.run_coroutine_threadsafe(coroutine, loop) if loop.is_running() else None
-    except RuntimeError:  # closed between the question and the call
-        future = None
-    if future is None:
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    except RuntimeError:  # it is closed
         coroutine.close()
-        raise BrokerError(Code.BROKER_UNREACHABLE, note="its event loop has ended")
+        raise BrokerError(Code.BROKER_UNREACHABLE, note="its event loop has ended") from None
     return _result(future, timeout)
 
 
-def _result(future: Future[T], timeout: float | None) -> T:
+def _result(future: Future[T], timeout: float) -> T:
     note = "its event loop has ended"
     try:
         return future.result(timeout)

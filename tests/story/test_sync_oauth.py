@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -80,6 +82,20 @@ def test_after_the_loop_has_ended_it_says_so() -> None:
     late = sync.get_access_token("mail")
     assert isinstance(late, Failed)
     assert Code.BROKER_UNREACHABLE is late.code
+
+
+def test_a_loop_that_stands_still_for_a_moment_does_the_work_when_it_goes_on() -> None:
+    async def work() -> str:
+        return "done"
+
+    loop = asyncio.new_event_loop()
+    with ThreadPoolExecutor(1) as pool, closing(loop):
+        waiting = pool.submit(wait_on, loop, work(), 30)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.1)
+        while not waiting.done():
+            loop.run_until_complete(asyncio.sleep(0.01))
+        assert "done" == waiting.result()
 
 
 async def test_what_the_call_itself_raises_arrives(harness: Harness) -> None:

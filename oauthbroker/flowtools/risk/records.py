@@ -31,6 +31,7 @@ _EMPTY: Final[Mapping[str, Any]] = {
 }
 _TOOL, _TEXT, _NAMES = "flow/", "flow-text/", "flows"
 _LONGEST_NAME: Final = 100
+_LONGEST_CALL: Final = 60.0  # seconds; a store refuses sooner
 
 
 class FlowRecords:
@@ -108,7 +109,7 @@ class FlowRecords:
         raise refusal_at(where, *DAMAGED)
 
     def _done(self, work: Coroutine[Any, Any, T]) -> T:
-        return wait_on(self._loop, work, None)
+        return wait_on(self._loop, work, _LONGEST_CALL)
 
 
 def _hash(text: Entry) -> str:

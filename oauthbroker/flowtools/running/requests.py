@@ -89,7 +89,7 @@ class BrokerRequests:
         return _answer(answer.status_code, answer.headers.get("content-type", ""), bytes(body), lost)
 
     def _wait(self, work: Coroutine[Any, Any, T], seconds: float, lost: type[Exception]) -> T:
-        ended = not self._loop.is_running()
+        ended = self._loop.is_closed()
         with suppress(TimeoutError):
             try:
                 return wait_on(self._loop, work, seconds)
