@@ -63,8 +63,10 @@ class Readiness:
         return (found,)
 
     async def look(self) -> None:
-        """Look for a moment whether the store is away, so that the health is the present one."""
-        await self._store(MOMENT_SECONDS)
+        """Look for a moment whether the store is away, so that the health is the present one. A broker that stops
+        closes its store, which is no outage."""
+        if not self._life.stopping:
+            await self._store(MOMENT_SECONDS)
 
     async def _store(self, patience: float) -> str | None:
         now = self._clock.monotonic()
