@@ -22,7 +22,6 @@ STOPPING = "stopping"
 FRESH_SECONDS = 1.0  # probes cost a write; no more than one a second, however many ask
 PATIENCE_SECONDS = 2.0
 MOMENT_SECONDS = 0.5  # the patience of a probe for being alive, which a store that hangs must not fail
-PROBE = "probe"
 
 
 class Readiness:
@@ -81,13 +80,10 @@ class Readiness:
             return Code.STORE_UNAVAILABLE.value
 
     async def _look(self) -> str | None:
-        began = self._clock.monotonic()
         try:
-            await self._probe()
-            self._outage.answered()
+            await self._outage.look(self._probe)
             found = None
         except BrokerError as error:
-            self._outage.failed(PROBE, error, began)
             found, self._lasting = error.code.value, error.lasting
             if self._repeats.is_new(found, error.note):
                 self._log.warning("the store cannot be used", code=found, note=error.note)
