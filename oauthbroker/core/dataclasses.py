@@ -1,6 +1,6 @@
 """Python's dataclasses, made in a fifth of the time: `dataclass` compiles nothing but `__init__`, and that at its first
-use. A process makes hundreds of them before its first token, and uses a third. `InitVar` and `field(hash=...)` are not
-supported; the rest is as Python does it."""
+use. A process makes hundreds of them before its first token, and uses a third. `InitVar`, `order` and `field(hash=...)`
+are not supported; the rest is as Python does it."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ if not TYPE_CHECKING:  # type checkers read Python's own
 
         def make(cls: Class) -> Class:
             own = vars(cls)
-            of_frozen = frozen and any(_is_frozen(base) for base in cls.__mro__[1:])  # then Python wants it said
-            made = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=of_frozen, **forms)(cls)
+            of_another = any("__dataclass_params__" in vars(base) for base in cls.__mro__[1:])
+            compared = frozen and of_another  # Python refuses a frozen class of one that is not, and the reverse
+            made = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=compared, **forms)(cls)
             made.__dataclass_params__.frozen = frozen
             members = fields(made)
             methods = {"__init__": Init(made, frozen)}
@@ -60,10 +61,6 @@ if not TYPE_CHECKING:  # type checkers read Python's own
             return made
 
         return make if cls is None else make(cls)
-
-
-def _is_frozen(cls: Class) -> bool:
-    return "__dataclass_params__" in vars(cls) and bool(cls.__dataclass_params__.frozen)
 
 
 class Init:

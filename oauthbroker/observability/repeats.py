@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from oauthbroker.core.clock import Clock
@@ -9,6 +10,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.observability.logging import Log
 
 REPEAT_SECONDS: Final = 60.0
+_PROBE: Final = ""  # among the tasks
 
 
 class Repeats:
@@ -33,11 +35,12 @@ class Repeats:
 class StoreOutage:
     """Logs a line when passes of background work, or a probe, begin to find the store away, and one when it is back."""
 
-    __slots__ = ("_clock", "_failing", "_log", "_over", "_since")
+    __slots__ = ("_clock", "_contradicted", "_failing", "_log", "_over", "_since")
 
     def __init__(self, clock: Clock, log: Log) -> None:
         self._clock, self._log = clock, log
         self._failing = set[str]()
+        self._contradicted = set[str]()  # by probes, which had not found the store away; none has worked since
         self._since = self._over = clock.monotonic()
 
     @property
@@ -56,12 +59,27 @@ class StoreOutage:
 
     def worked(self, task: str) -> None:
         """Note a pass that did its work. The store is back if that pass had found it away: others may not use it."""
+        self._contradicted.discard(task)
         if task in self._failing:
-            self.answered()
+            self._end()
 
-    def answered(self) -> None:
-        """Note that the store was read and had space: it is back, also for the passes that had found it away."""
-        if self._failing:
-            self._failing.clear()
-            self._over = self._clock.monotonic()
-            self._log.info("the store is back", seconds=round(self._over - self._since))
+    async def look(self, probe: Callable[[], Awaitable[object]]) -> None:
+        """Probe the store: if it answers it is back, also for the passes that had found it away. One that finds it away
+        again, though no probe does, has a fault of its own, which lasts until it works. Raises what `probe` raises."""
+        began = self._clock.monotonic()
+        try:
+            await probe()
+        except BrokerError as error:
+            self.failed(_PROBE, error, began)
+            raise
+        alone = set[str]()
+        if _PROBE not in self._failing:
+            alone = self._failing & self._contradicted
+            self._contradicted |= self._failing
+        if self._failing and not alone:
+            self._end()
+
+    def _end(self) -> None:
+        self._failing.clear()
+        self._over = self._clock.monotonic()
+        self._log.info("the store is back", seconds=round(self._over - self._since))

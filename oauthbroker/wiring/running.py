@@ -229,8 +229,7 @@ class Running:
         return loops
 
     async def _probe(self) -> None:
-        await self.parts.repository.probe()
-        self.parts.outage.answered()
+        await self.parts.outage.look(self.parts.repository.probe)
 
     async def _look_if_away(self) -> None:
         if self.parts.outage.lasts:

@@ -22,7 +22,6 @@ STOPPING = "stopping"
 FRESH_SECONDS = 1.0  # probes cost a write; no more than one a second, however many ask
 PATIENCE_SECONDS = 2.0
 MOMENT_SECONDS = 0.5  # the patience of a probe for being alive, which a store that hangs must not fail
-PROBE = "probe"
 
 
 class Readiness:
@@ -63,8 +62,10 @@ class Readiness:
         return (found,)
 
     async def look(self) -> None:
-        """Look for a moment whether the store is away, so that the health is the present one."""
-        await self._store(MOMENT_SECONDS)
+        """Look for a moment whether the store is away, so that the health is the present one. A broker that stops
+        closes its store, which is no outage."""
+        if not self._life.stopping:
+            await self._store(MOMENT_SECONDS)
 
     async def _store(self, patience: float) -> str | None:
         now = self._clock.monotonic()
@@ -79,13 +80,10 @@ class Readiness:
             return Code.STORE_UNAVAILABLE.value
 
     async def _look(self) -> str | None:
-        began = self._clock.monotonic()
         try:
-            await self._probe()
-            self._outage.answered()
+            await self._outage.look(self._probe)
             found = None
         except BrokerError as error:
-            self._outage.failed(PROBE, error, began)
             found, self._lasting = error.code.value, error.lasting
             if self._repeats.is_new(found, error.note):
                 self._log.warning("the store cannot be used", code=found, note=error.note)

@@ -160,7 +160,8 @@ class Gate:
         is_forwarded = path.startswith(PROXIED)
         is_disguised = b"%" in raw and not is_forwarded and _DISGUISED.search(raw)
         if is_disguised or _CONTROL.search(scope["path"]):
-            return answer(BrokerError(Code.REQUEST_INVALID), Request(scope), self.locale)
+            note = "a plain character of the path is percent-encoded" if is_disguised else ""
+            return answer(BrokerError(Code.REQUEST_INVALID, note=note), Request(scope), self.locale)
         streams = is_forwarded or (scope["method"], path) == IMPORTED
         exchange.most = STREAM_LIMIT if streams else BODY_LIMIT
         announced, coded = headers.get(b"content-length"), b"transfer-encoding" in headers

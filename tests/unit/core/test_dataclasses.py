@@ -150,6 +150,13 @@ def test_a_class_may_be_of_one_that_the_other_has_made(inner: Make, outer: Make)
         outer(type("Open", (plain(inner, frozen=True),), {}))
 
 
+@pytest.mark.parametrize("outer", [dataclasses.dataclass, dataclass])
+@pytest.mark.parametrize("inner", [dataclasses.dataclass, dataclass])
+def test_a_frozen_class_is_of_no_open_one(inner: Make, outer: Make) -> None:
+    with pytest.raises(TypeError, match="cannot inherit frozen"):
+        outer(frozen=True)(type("Frozen", (plain(inner),), {}))
+
+
 def test_an_init_is_compiled_once_at_its_first_use() -> None:
     made = empty(dataclass)
     assert isinstance(vars(made)["__init__"], Init)

@@ -68,3 +68,37 @@ def test_a_pass_that_began_in_the_outage_does_not_begin_another_one(
 def test_another_failure_says_nothing_of_the_store(outage: StoreOutage, stream: io.StringIO, clock: TestClock) -> None:
     outage.failed("relay", BrokerError(Code.STORE_LOCKED), clock.monotonic())
     assert [] == events(stream)
+
+
+async def answers() -> None:
+    """A probe of a store that is there."""
+
+
+async def is_away() -> None:
+    raise AWAY
+
+
+async def test_a_pass_that_alone_finds_the_store_away_again_and_again_keeps_the_outage_until_it_works(
+    outage: StoreOutage, stream: io.StringIO, clock: TestClock
+) -> None:
+    for _ in range(10):
+        clock.advance(1)
+        outage.failed("checkpoint", AWAY, clock.monotonic())
+        await outage.look(answers)
+    assert outage.lasts
+    assert 3 == len(events(stream)), "away, back as the probe believes, and away"
+    outage.worked("checkpoint")
+    assert not outage.lasts
+
+
+async def test_an_outage_that_probes_meet_too_is_over_for_all_as_soon_as_one_is_answered(
+    outage: StoreOutage, clock: TestClock
+) -> None:
+    for _ in range(3):
+        clock.advance(1)
+        outage.failed("a pass of every ten minutes", AWAY, clock.monotonic())
+        with pytest.raises(BrokerError):
+            await outage.look(is_away)
+        assert outage.lasts
+        await outage.look(answers)
+        assert not outage.lasts

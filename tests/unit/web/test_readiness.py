@@ -44,7 +44,12 @@ def clock() -> TestClock:
 
 
 @pytest.fixture
-def ask(store: Store, clock: TestClock) -> Any:
+def life() -> Life:
+    return Life(Notifier())
+
+
+@pytest.fixture
+def ask(store: Store, clock: TestClock, life: Life) -> Any:
     """Ask `/healthz`, a moment after the question before."""
     log = json_log(io.StringIO(), clock)
     outage = StoreOutage(clock, log)
@@ -52,7 +57,7 @@ def ask(store: Store, clock: TestClock) -> Any:
         "config": SimpleNamespace(failure=None), "retry_store": SimpleNamespace(unstored=0),
         "audit": SimpleNamespace(failure=None), "plugins": dict,
     }  # fmt: skip
-    probes = Readiness(store.probe, Life(Notifier()), clock, may_degrade=lambda: False, outage=outage, log=log)
+    probes = Readiness(store.probe, life, clock, may_degrade=lambda: False, outage=outage, log=log)
     route: Any = health_routes(HealthCheck(outage=outage, **parts), probes)[0]
 
     async def asked() -> bytes:
@@ -79,3 +84,9 @@ async def test_a_store_that_hangs_makes_no_probe_of_the_process_wait(
     store.hangs = True
     async with asyncio.timeout(5):
         assert b'{"status":"ok"}' == await ask(), "the passes of the broker notice it"
+
+
+async def test_the_closed_store_of_a_broker_that_stops_is_not_away(store: Store, ask: Any, life: Life) -> None:
+    life.stop()
+    store.error = BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
+    assert b'{"status":"ok"}' == await ask()

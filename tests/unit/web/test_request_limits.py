@@ -196,7 +196,9 @@ async def test_a_target_that_is_too_long_or_has_control_characters_goes_no_furth
     "path", ["/%6cength", "/%6Cength", "/le%6Egth", "/%2flength", "/%2E/length", "/a%2Db", "/%5f", "/%30"]
 )
 async def test_a_path_that_hides_a_plain_character_behind_a_percent_sign_is_refused(path):
-    assert 400 == (await ask(a_site(ROUTES).app, path)).status
+    site = a_site(ROUTES)
+    assert 400 == (await ask(site.app, path)).status
+    assert "a plain character of the path is percent-encoded" == site.lines[0]["note"]
 
 
 @pytest.mark.parametrize(
