@@ -195,6 +195,8 @@ EXPRESSIONS: list[tuple[dict[str, Any], list[tuple[str, ...]], str, str]] = [
     ({"a": ("transform", {"expression": "concatt('a', 'b')"})}, [], "concatt is not known", "name is concat; use"),
     ({"a": ("transform", {"expression": "caller.idd"})}, [], "caller.idd is not bound here", "name is caller.id"),
     ({"a": ("transform", {"expression": "caller.id"}), "caller": "transform"}, [("a", "caller")], "caller.id is not bound", "every path"),
+    ({"a": ("transform", {"expression": "caller"})}, [], "caller is not bound here", "known here: caller.id"),
+    ({"a": "transform", "b": ("transform", {"expression": "a"})}, [("a", "b")], "a is not bound here", "known here: a.result"),
     ({"a": ("if", {"expression": "1"})}, [], "not true or false", "true or false"),
     ({"a": ("assert", {"expression": "input.id"})}, [], "not true or false", "true or false"),
     ({"a": ("transform", {"expression": "b.result"}), "b": "transform"}, [("a", "b")], "b.result is not bound", "every path"),
