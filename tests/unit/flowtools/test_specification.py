@@ -215,6 +215,14 @@ def test_an_expression_is_checked_against_what_every_path_binds(nodes, edges, wh
     assert any(what in each.what and hint in each.hint for each in found), found
 
 
+def test_an_entity_that_is_known_and_that_no_node_reads_is_a_problem_of_the_expression():
+    tool = tool_of({"a": "read", "b": ("transform", {"expression": "customer.name"})}, [("a", "b")])
+    for entities in ((), ("Order", "Customer")):
+        (problem,) = assess(tool, (), entities).problems
+        assert "let every path read the entity Customer" in problem.hint
+    assert () == assess(tool, (), ("Customer",)).problems, "the read of an unknown entity is the problem"
+
+
 @pytest.mark.rule("000-top-idempotency")
 def test_an_idempotency_key_is_a_text_of_the_input_alone():
     for key in ("input.n", "a.result", "concat("):
