@@ -113,7 +113,7 @@ def runs(
             rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in made]
     if run_id and not rows:
         raise BrokerError(Code.NOT_FOUND, note="no run with this id")
-    if tool and not rows and tool not in tools:
+    if tool and not rows and tool not in tools and (config != CONFIG or config.exists()):
         known = {*tools, *at_broker(config, lambda here: here.versions.names())}
         if tool not in known:
             hint = nearest(tool, known) or "flow versions lists those that are deployed"

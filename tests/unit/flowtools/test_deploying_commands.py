@@ -266,6 +266,14 @@ def test_a_tool_that_was_never_deployed_and_has_no_runs_is_refused_with_the_near
     assert (Code.NOT_FOUND, True) == (refused.code, "the nearest known name is tool" in str(refused.note))
 
 
+def test_the_runs_of_a_named_database_need_no_configuration_here(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    Path("flows.db").touch()
+    done = run("runs", "--tool", "tool", "--database", "sqlite:///flows.db")
+    assert (0, "") == (done.exit_code, done.output)
+
+
 def test_runs_are_listed_while_another_process_writes_to_the_database() -> None:
     writer = Database("sqlite:///flows.db")
     with writer.transaction() as connection:
