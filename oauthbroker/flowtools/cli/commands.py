@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from oauthbroker import BrokerError, Code, ConfigInvalidError
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.cli.command_inputs import CONFIG, Config, Entities, Policies, entity_files
 from oauthbroker.flowtools.cli.data_commands import backup, restore, secret
 from oauthbroker.flowtools.cli.deploying_commands import (
@@ -33,7 +33,7 @@ from oauthbroker.flowtools.risk.rules import findings
 from oauthbroker.flowtools.specification.policies import input_policies
 from oauthbroker.flowtools.specification.source import FlowRefused, input_files, published_schema, read_input
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool
-from oauthbroker.plugins import read_resources, two_sentences
+from oauthbroker.plugins import PluginResources, read_resources, two_sentences
 
 _WORDS: Final = {"no": "not deployable", "acknowledge": "deployable with acknowledgement", "yes": "deployable"}
 Tools = Annotated[list[Path], typer.Argument(help="JSON or YAML files, or folders of them.")]
@@ -114,12 +114,8 @@ def check(
 def _known_entities(paths: list[Path], config: Path) -> dict[str, Entity] | None:
     """Return the entities of the options, else those of the FlowService of a configuration; None without either."""
     if not paths:
-        try:
-            resources = read_resources(config, "flowtools")
-        except ConfigInvalidError:
-            if config != CONFIG:
-                raise
-            return None
+        there = config != CONFIG or config.exists()
+        resources = read_resources(config, "flowtools") if there else PluginResources()
         if not resources.resources:
             return None
         paths = entity_files(resources)

@@ -134,7 +134,7 @@ def versions(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List versions: digest, risk, who deployed them when, and which one serves. Status 1: one cannot be used."""
+    """List versions: digest, risk, who deployed them when, and which one serves. Status 1: one shown cannot be used."""
     rows, problems = at_broker(config, lambda here: _listed(here.versions, name, limit))
     answer = {"versions": rows, "problems": [each.to_json() for each in problems]}
     say(answer, [*map(_line, rows), *map(str, problems)], as_json=as_json)

@@ -103,17 +103,17 @@ def runs(
     if state and state not in journal.STATES:
         raise BrokerError(Code.REQUEST_INVALID, note=f"--state is no state of runs; {one_of(state, journal.STATES)}")
     where: dict[str, Any] = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
-    with refusals_printed(), opened(database_url(database, config)).transaction() as connection:
+    with refusals_printed(), opened(database_url(database, config)).reading() as connection:
         there = journal.exist(connection)
-        tools = journal.tools(connection) if there else []
         rows = [_row(each) for each in approvals.run_lines(connection, limit=limit, **where)] if there else []
+        tools = journal.tools(connection) if there and tool and not rows else []
         if run_id and rows:
             rows[0]["steps"] = [each._asdict() for each in journal.step_lines(connection, run_id)]
             made = approvals.decisions(connection, run_id)
             rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in made]
     if run_id and not rows:
         raise BrokerError(Code.NOT_FOUND, note="no run with this id")
-    if tool and tool not in tools:
+    if tool and not rows and tool not in tools and (config != CONFIG or config.exists()):
         known = {*tools, *at_broker(config, lambda here: here.versions.names())}
         if tool not in known:
             hint = nearest(tool, known) or "flow versions lists those that are deployed"

@@ -35,6 +35,7 @@ from oauthbroker.plugins import ConfigProblem
 
 MOST_EXPRESSIONS: Final = 2000
 _KEPT: Final = frozenset({TEXT, NUMBER, TRUTH, "LIST", "MAP"})  # types of a transform's result
+_MOST_NAMED: Final = 9  # in a hint
 _ANSWERED: Final = EXTERNAL | {"transform", "write"}
 
 
@@ -207,8 +208,10 @@ def _bind(unknown: str, tool: FlowTool, unbound: Collection[str], known: Names) 
     """Return what to do about a name that is not bound on every path, or nowhere."""
     name, _, member = unknown.partition(".")
     if name in known.roots:
-        found = closest(member, (each.removeprefix(f"{name}.") for each in known.types if each.startswith(f"{name}.")))
-        return f"the nearest known name is {name}.{found}" if found else "correct the name"
+        members = [each.removeprefix(f"{name}.") for each in known.types if each.startswith(f"{name}.")]
+        there = ", ".join(f"{name}.{each}" for each in members[:_MOST_NAMED])
+        found = closest(member, members)
+        return f"the nearest known name is {name}.{found}" if found else f"correct the name; known here: {there}"
     if name in unbound:
         node = "let every path run its node before this one, and read `.result` of it"
         return node if name in tool.nodes else "let every path read the entity before this node"

@@ -121,9 +121,8 @@ class Lifecycle:
     def _break(self, run: RunRecord) -> None:
         """End a failing run of which no process can find the charges: its version or a text cannot be read."""
         acted = {journal.DONE, journal.SENT, journal.UNKNOWN}
-        outside = [
-            each for each in journal.step_lines(self.connection, run.id) if each.attempts and each.state in acted
-        ]
+        steps = journal.step_lines(self.connection, run.id)
+        outside = [each for each in steps if each.attempts and each.state in acted]
         notes = [f"{each.node}: it took effect or may have, and was not undone" for each in outside]
         state = journal.UNKNOWN if any(each.state != journal.DONE for each in outside) else journal.FAILED
         why: dict[str, Any] = {"code": "runBroken", "message": "it failed, and its version or its data cannot be read"}

@@ -238,9 +238,8 @@ def _refusal(text: str, places: list[tuple[int, int]], ids: Mapping[str, str]) -
     if undeclared := _UNDECLARED.match(found[3]):
         head, dot, rest = undeclared[1].partition(".")
         shown = f"{ids.get(head, head)}{dot}{rest}"
-        return ExpressionRefused(
-            f"the name {shown} is not bound here", "correct the name", column=column, unknown=shown
-        )
+        what = f"the name {shown} is not bound here"
+        return ExpressionRefused(what, "correct the name", column=column, unknown=shown)
     words = "".join(found[3].splitlines()[:1])[:300].replace("found no matching overload for", "no operator fits")
     words = words.replace("no operator fits 'size'", "no operator fits 'length'")
     return ExpressionRefused(words, "correct the expression", column=column)

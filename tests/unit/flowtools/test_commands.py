@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from typer.testing import CliRunner
 
-from oauthbroker import BrokerError
+from oauthbroker import BrokerError, ConfigInvalidError
 from oauthbroker.flowtools.cli import commands
 from oauthbroker.flowtools.specification.source import published_schema
 from tests.unit.flowtools.kit import EXAMPLES, chain, example, written
@@ -100,6 +100,19 @@ def test_check_says_that_entities_were_not_checked_where_none_are_named(tmp_path
     assert "entities: not checked; name them with --entity" in run("check", "tool.json").output
     assert json.loads(run("check", "--json", "tool.json").output)["entities"] is None
     assert isinstance(run("check", "tool.json", "--config", "absent").exception, BrokerError)
+
+
+def test_check_refuses_a_configuration_here_whose_entities_cannot_be_read_and_passes_no_tool_unchecked(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tool.json").write_text(json.dumps(written({"a": "read"}, [])), "utf-8")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/flows.yaml").write_text(SERVED)
+    for words in ((), ("--config", "config")):
+        refused = run("check", "tool.json", *words).exception
+        assert isinstance(refused, ConfigInvalidError), words
+        assert "entities" in str(refused), words
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,14 @@ from typer.testing import CliRunner
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.cli import command_inputs, commands
+from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.risk.audit_types import (
     FindingAcknowledged,
     VersionActivated,
     VersionDeployed,
     VersionWithdrawn,
 )
+from oauthbroker.flowtools.running import journal
 from oauthbroker.plugins import PluginState
 from tests.kit.flow_versions import damage, state_of, store_of
 from tests.unit.flowtools.kit import EXAMPLES, example, written
@@ -262,6 +264,24 @@ def test_a_tool_that_was_never_deployed_and_has_no_runs_is_refused_with_the_near
     refused = run("runs", "--tool", "tol", "--database", "sqlite:///flows.db").exception
     assert isinstance(refused, BrokerError)
     assert (Code.NOT_FOUND, True) == (refused.code, "the nearest known name is tool" in str(refused.note))
+
+
+def test_the_runs_of_a_named_database_need_no_configuration_here(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    Path("flows.db").touch()
+    done = run("runs", "--tool", "tool", "--database", "sqlite:///flows.db")
+    assert (0, "") == (done.exit_code, done.output)
+
+
+def test_runs_are_listed_while_another_process_writes_to_the_database() -> None:
+    writer = Database("sqlite:///flows.db")
+    with writer.transaction() as connection:
+        journal.prepare(connection)
+    with writer.transaction():
+        listed = run("runs", "--database", "sqlite:///flows.db")
+    assert (0, "") == (listed.exit_code, listed.output)
+    writer.engine.dispose()
 
 
 @pytest.mark.parametrize("words", [("versions",), ("runs",), ("run", "tool"), ("secret", "list")])

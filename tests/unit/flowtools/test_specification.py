@@ -195,6 +195,8 @@ EXPRESSIONS: list[tuple[dict[str, Any], list[tuple[str, ...]], str, str]] = [
     ({"a": ("transform", {"expression": "concatt('a', 'b')"})}, [], "concatt is not known", "name is concat; use"),
     ({"a": ("transform", {"expression": "caller.idd"})}, [], "caller.idd is not bound here", "name is caller.id"),
     ({"a": ("transform", {"expression": "caller.id"}), "caller": "transform"}, [("a", "caller")], "caller.id is not bound", "every path"),
+    ({"a": ("transform", {"expression": "caller"})}, [], "caller is not bound here", "known here: caller.id"),
+    ({"a": "transform", "b": ("transform", {"expression": "a"})}, [("a", "b")], "a is not bound here", "known here: a.result"),
     ({"a": ("if", {"expression": "1"})}, [], "not true or false", "true or false"),
     ({"a": ("assert", {"expression": "input.id"})}, [], "not true or false", "true or false"),
     ({"a": ("transform", {"expression": "b.result"}), "b": "transform"}, [("a", "b")], "b.result is not bound", "every path"),
@@ -211,6 +213,14 @@ EXPRESSIONS: list[tuple[dict[str, Any], list[tuple[str, ...]], str, str]] = [
 def test_an_expression_is_checked_against_what_every_path_binds(nodes, edges, what, hint):
     found = assess(tool_of(nodes, edges)).problems
     assert any(what in each.what and hint in each.hint for each in found), found
+
+
+def test_an_entity_that_is_known_and_that_no_node_reads_is_a_problem_of_the_expression():
+    tool = tool_of({"a": "read", "b": ("transform", {"expression": "customer.name"})}, [("a", "b")])
+    for entities in ((), ("Order", "Customer")):
+        (problem,) = assess(tool, (), entities).problems
+        assert "let every path read the entity Customer" in problem.hint
+    assert () == assess(tool, (), ("Customer",)).problems, "the read of an unknown entity is the problem"
 
 
 @pytest.mark.rule("000-top-idempotency")
