@@ -91,6 +91,33 @@ def test_a_stopped_import_says_how_many_lines_are_not_written(
     assert "2 lines not written. Type this again: lines already done are not repeated." in said.err
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_stopped_verification_says_how_many_lines_no_provider_was_asked_about(
+    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines: Any = [
+        SimpleNamespace(line=at, app="mail", subject=key.subject, connection="", key=key) for at, key in enumerate(KEYS)
+    ]
+
+    async def write(_: Path, __: Any, figures: Any, **___: Any) -> None:
+        figures.outcomes |= {**dict.fromkeys(range(4), "imported"), 4: "kept", 5: "there"}
+        figures.verified.add(0)
+        figures.unsound[1] = Code.SUBJECT_UNVERIFIABLE
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grants_import, "load_here", lambda _: None)
+    monkeypatch.setattr(grants_import, "_validated", lambda *_: CheckedLines(lines, []))
+    monkeypatch.setattr(grants_import, "_import", write)
+    assert STOPPED == grants_import.run(CONFIG, "-", grants_import.Wanted(verify=True, as_json=as_json))
+    said = capsys.readouterr()
+    if as_json:
+        found = json.loads(said.out)
+        assert (1, 1, 3, None) == tuple(found[it] for it in ("verified", "notVerified", "toVerify", "unverified"))
+    else:
+        assert ["left", "to", "verify", "3"] in [line.split() for line in said.out.splitlines()]
+        assert "3 lines to verify. Type this again: lines already done are not repeated." in said.err
+
+
 @pytest.mark.parametrize("command", ["erase", "reseal", "store copy", "store import"])
 def test_a_stopped_command_that_may_be_repeated_says_so(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
