@@ -62,6 +62,20 @@ def test_a_stopped_revoke_says_how_many_grants_are_not_ended(
     assert "running broker" not in said.err
 
 
+def test_a_stopped_revoke_of_one_grant_says_who_tells_its_provider(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def end(_: Path, chosen: Chosen, __: float, figures: RevocationFigures, ___: Any) -> None:
+        figures.ended = 1
+        figures.over |= {*chosen.keys}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grants_revoke, "_end", end)
+    monkeypatch.setattr(grants_revoke, "_credential_pages", lambda _: {})
+    assert STOPPED == grants_revoke.run(CONFIG, Chosen(keys=KEYS[:1]), 0, as_json=False)
+    assert "A running broker tells the other providers, or type this again." in capsys.readouterr().err
+
+
 def test_a_stopped_revoke_in_json_names_the_grants_that_are_not_ended(
     revoking: Chosen, capsys: pytest.CaptureFixture[str]
 ) -> None:
