@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -103,6 +105,30 @@ def test_a_stopped_import_says_how_many_lines_are_not_written(
     said = capsys.readouterr()
     assert ["NOT", "written", "2"] in [line.split() for line in said.out.splitlines()]
     assert "2 lines not written. Type this again: lines already done are not repeated." in said.err
+
+
+async def test_a_stopped_import_counts_the_lines_whose_grants_are_being_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines: Any = [SimpleNamespace(line=number, app="mail") for number in range(2 * grants_import.WRITTEN_AT_ONCE)]
+    written, figures = set[int](), grants_import.ImportFigures()
+
+    async def import_grant(line: Any, *, replace: bool) -> str:
+        written.add(line.line)
+        stopping.cancel()
+        await asyncio.sleep(0.01)
+        return "replaced" if replace else "imported"
+
+    @asynccontextmanager
+    async def opened(*_: Any, **__: Any) -> AsyncIterator[Any]:
+        yield SimpleNamespace(grants=SimpleNamespace(importing=SimpleNamespace(import_grant=import_grant)))
+
+    monkeypatch.setattr(grants_import, "open_broker", opened)
+    stopping = asyncio.ensure_future(grants_import._import(CONFIG, lines, figures, replace=False, verify=False))
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    assert 0 < len(written) < len(lines)
+    assert written == figures.outcomes.keys()
 
 
 @pytest.mark.parametrize("as_json", [False, True])
