@@ -35,6 +35,7 @@ from oauthbroker.wiring import open_broker, open_vault
 
 WRITTEN_AT_ONCE, VERIFIED_AT_ONCE = 32, 4
 MOST_SHOWN = 50
+OURS: tuple[ImportOutcome, ...] = ("imported", "replaced", "there")  # the grant is the line's
 OUTCOME_TEXTS: dict[ImportOutcome, str] = {
     "imported": "imported",
     "replaced": "replaced another grant, or gave it its next credential",
@@ -47,17 +48,22 @@ OUTCOME_TEXTS: dict[ImportOutcome, str] = {
 @dataclass(slots=True, kw_only=True)
 class ImportFigures:
     """The progress of a run, by line. `unsound` are the lines that could not be verified, with the error; `unverified`
-    those whose provider has not said whose they are."""
+    those whose provider has not said whose they are, None until the end of the run."""
 
     outcomes: dict[int, ImportOutcome] = field(default_factory=dict)
     failed: dict[int, Code] = field(default_factory=dict)
-    unverified: set[int] = field(default_factory=set)
+    unverified: set[int] | None = None
     verified: set[int] = field(default_factory=set)
     unsound: dict[int, Code] = field(default_factory=dict)
     progress: Progress = unseen
 
     def count(self, outcome: ImportOutcome) -> int:
         return Counter(self.outcomes.values())[outcome]
+
+    @property
+    def to_verify(self) -> int:
+        """Return how many lines a run with `--verify` that was stopped has not asked about."""
+        return sum(map(self.count, OURS)) - len(self.verified) - len(self.unsound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +187,7 @@ async def _import(
             return to_its_end(asyncio.ensure_future(_take(importing, line, figures, written, replace=replace)))
 
         await _each(incoming, WRITTEN_AT_ONCE, take)
-        ours = [line for line in incoming if figures.outcomes.get(line.line) in {"imported", "replaced", "there"}]
+        ours = [line for line in incoming if figures.outcomes.get(line.line) in OURS]
         if verify:
             verified = Count("grants verified by their provider", len(ours), figures.progress)
             await _each(ours, VERIFIED_AT_ONCE, lambda line: _verify(importing, line, figures, verified))
@@ -228,11 +234,12 @@ def _tell(checked: CheckedLines, figures: ImportFigures, wanted: Wanted) -> None
     refused = len({problem.line for problem in checked.problems})
     rows = [("lines", len(incoming) + refused), ("refused", refused)]
     rows += [(OUTCOME_TEXTS[outcome], figures.count(outcome)) for outcome in OUTCOME_TEXTS]
-    rows.append(("unverified: the provider has not said whose they are", len(figures.unverified)))
+    rows.append(("unverified: the provider has not said whose they are", len(figures.unverified or ())))
+    to_verify = figures.to_verify if wanted.verify and not wanted.dry_run else 0
     if wanted.verify:
         rows += [("verified by their provider", len(figures.verified)), ("not verified", len(figures.unsound))]
     left = len(incoming) - len(figures.outcomes) - len(figures.failed)
-    rows.append(("NOT written", left))
+    rows += [("left to verify", to_verify), ("NOT written", left)]
     facts((text, str(count)) for text, count in rows if count or text == "lines")
     texts = [f"line {problem.line}: {problem.what}" for problem in checked.problems]
     problems, by_line = {**figures.unsound, **figures.failed}, {line.line: line for line in incoming}
@@ -246,8 +253,9 @@ def _tell(checked: CheckedLines, figures: ImportFigures, wanted: Wanted) -> None
         typer.echo(f"{len(texts) - MOST_SHOWN} more; --refused FILE and --json have all.", err=True)
     if wanted.dry_run:
         typer.echo("Nothing was changed.", err=True)
-    elif figures.failed or len(figures.outcomes) < len(incoming):
+    elif figures.failed or left or to_verify:
         stopped = f"{counted(left, 'line')} not written. " if left else ""
+        stopped += f"{counted(to_verify, 'line')} to verify. " if to_verify else ""
         typer.echo(f"{stopped}Type this again: lines already done are not repeated.", err=True)
 
 
@@ -259,9 +267,10 @@ def _as_json(checked: CheckedLines, figures: ImportFigures, wanted: Wanted) -> d
         **{outcome: figures.count(outcome) for outcome in OUTCOME_TEXTS},
         "failed": len(figures.failed),
         "notWritten": len(incoming) - len(figures.outcomes) - len(figures.failed),
-        "unverified": len(figures.unverified),
+        "unverified": None if figures.unverified is None else len(figures.unverified),
         "verified": len(figures.verified) if wanted.verify else None,
         "notVerified": len(figures.unsound) if wanted.verify else None,
+        "toVerify": figures.to_verify if wanted.verify else None,
         "grants": [_one_as_json(line, figures) for line in incoming],
         "refused": [problem.to_json() for problem in checked.problems],
     }

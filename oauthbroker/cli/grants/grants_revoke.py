@@ -109,7 +109,8 @@ def _credential_pages(config: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _tell(chosen: Chosen, figures: RevocationFigures, pages: Mapping[str, tuple[str, ...]]) -> None:
-    if len(chosen.keys) == 1 and figures.outcomes:
+    in_a_sentence = len(chosen.keys) == 1 and bool(figures.outcomes)
+    if in_a_sentence:
         [(key, outcome)] = figures.outcomes.items()
         text = OUTCOME_TEXTS[outcome] if key.app not in pages else "ended here"
         typer.echo(f"{_named(key)}: {text}")
@@ -125,7 +126,7 @@ def _tell(chosen: Chosen, figures: RevocationFigures, pages: Mapping[str, tuple[
     if figures.unended:
         again = "grant is" if figures.unended == 1 else "grants are"
         typer.echo(f"{figures.unended:,} {again} not ended: type this again.", err=True)
-    elif figures.left and len(chosen.keys) > 1:
+    elif figures.left and not in_a_sentence:
         typer.echo(GO_ON, err=True)
 
 

@@ -46,7 +46,7 @@ class GrantReader:
     def print_newest(self, most: int, listing: Listing[GrantSummary]) -> None:
         """Print the newest grants, and how many there are."""
 
-        async def read(vault: Vault) -> int:
+        async def read(vault: Vault) -> None:
             found = list[GrantHead]()
 
             def take(head: GrantHead) -> bool:
@@ -57,10 +57,8 @@ class GrantReader:
 
             count = await self._read(vault, take)
             await self._print(vault, [head.key for head in newest_first(found)[:most]], listing, count)
-            return count
 
-        if not self._in_vault(read):
-            check_app(self._config, self._app)
+        self._in_vault(read)
 
     def unended(self, grant_id: str | None) -> Chosen:
         """Choose those that can still be revoked; with an id, or the beginning of one, the one that it names. Raises
@@ -73,8 +71,7 @@ class GrantReader:
                 found.append(head)
             return grant_id is not None and len(found) == _enough(grant_id)
 
-        if not self._in_vault(lambda vault: self._read(vault, take)):
-            check_app(self._config, self._app)
+        self._in_vault(lambda vault: self._read(vault, take))
         for head in newest_first(found) if grant_id is None else [_named(found, grant_id)]:
             if not head.unended:
                 chosen.gone = head
@@ -120,7 +117,7 @@ class GrantReader:
         return asyncio.run(within(vault_of(self._config), work))
 
     async def _read(self, vault: Vault, take: Callable[[GrantHead], bool]) -> int:
-        """Give heads to `take` until it returns true. Return how many."""
+        """Give heads to `take` until it returns true. Return how many. Raises Refused for none of an unknown app."""
         everything = self._app is None and self._subject is None
         with progress(as_json=self._as_json) as shown:
             count = Count("grants read", await vault.grants.count() if everything else None, shown)
@@ -128,6 +125,8 @@ class GrantReader:
                 count.add()
                 if take(head):
                     break
+        if not count.done:
+            check_app(self._config, self._app)
         return count.done
 
 

@@ -44,6 +44,12 @@ def test_the_list_tells_who_agreed_to_what(connected: Desk):
     assert {(ALICE, "live"), (BOB, "live")} == {(row[2], row[3]) for row in rows[1:]}
 
 
+def test_a_list_of_an_unknown_app_is_refused_and_not_shown_as_empty(connected: Desk):
+    in_json, plain = (connected.type("grants", "list", "--app", "other", *words) for words in (("--json",), ()))
+    assert (2, "refused") == (in_json.code, json.loads(in_json.out)["error"]["code"])
+    assert (2, "There is no app other. Known: mail. Nothing was changed.\n") == (plain.code, plain.err)
+
+
 def test_the_list_needs_none_of_the_configurations_values(connected: Desk, idp: IdentityProvider):
     """An operator in a hurry may use a shell or a store where a client's secret is missing."""
     assert 0 == connected.type("secrets", "remove", "mail", "--yes").code

@@ -38,7 +38,7 @@ import sys
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from oauthbroker import cli
-from oauthbroker.cli.grants import reading
+from oauthbroker.cli.grants import commands, reading
 from tests.unit.cli.test_grant_reading import Grants
 
 @asynccontextmanager
@@ -50,12 +50,15 @@ async def vault(_):
     found.summary = summary
     yield SimpleNamespace(grants=found)
 
-reading.vault_of = vault
+reading.vault_of, commands._row = vault, lambda _: commands.HEAD
 cli.main()
 """
 
 
-@pytest.mark.parametrize("words", [("grants", "list", "-n", "5000", "--json"), ("grants", "show", "abc", "--json")])
+LONG, SHORT = ("grants", "list", "-n", "5000", "--json"), ("grants", "list", "-n", "1")
+
+
+@pytest.mark.parametrize("words", [LONG, SHORT, ("grants", "show", "abc", "--json")])
 def test_a_reader_that_closes_stdout_ends_a_command_without_a_traceback(tmp_path: Path, words: tuple[str, ...]) -> None:
     """As with `| head`."""
     reader, writer = os.pipe()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,6 +64,20 @@ def test_a_stopped_revoke_says_how_many_grants_are_not_ended(
     assert "running broker" not in said.err
 
 
+def test_a_stopped_revoke_of_one_grant_says_who_tells_its_provider(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def end(_: Path, chosen: Chosen, __: float, figures: RevocationFigures, ___: Any) -> None:
+        figures.ended = 1
+        figures.over |= {*chosen.keys}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grants_revoke, "_end", end)
+    monkeypatch.setattr(grants_revoke, "_credential_pages", lambda _: {})
+    assert STOPPED == grants_revoke.run(CONFIG, Chosen(keys=KEYS[:1]), 0, as_json=False)
+    assert "A running broker tells the other providers, or type this again." in capsys.readouterr().err
+
+
 def test_a_stopped_revoke_in_json_names_the_grants_that_are_not_ended(
     revoking: Chosen, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,6 +105,57 @@ def test_a_stopped_import_says_how_many_lines_are_not_written(
     said = capsys.readouterr()
     assert ["NOT", "written", "2"] in [line.split() for line in said.out.splitlines()]
     assert "2 lines not written. Type this again: lines already done are not repeated." in said.err
+
+
+async def test_a_stopped_import_counts_the_lines_whose_grants_are_being_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines: Any = [SimpleNamespace(line=number, app="mail") for number in range(2 * grants_import.WRITTEN_AT_ONCE)]
+    written, figures = set[int](), grants_import.ImportFigures()
+
+    async def import_grant(line: Any, *, replace: bool) -> str:
+        written.add(line.line)
+        stopping.cancel()
+        await asyncio.sleep(0.01)
+        return "replaced" if replace else "imported"
+
+    @asynccontextmanager
+    async def opened(*_: Any, **__: Any) -> AsyncIterator[Any]:
+        yield SimpleNamespace(grants=SimpleNamespace(importing=SimpleNamespace(import_grant=import_grant)))
+
+    monkeypatch.setattr(grants_import, "open_broker", opened)
+    stopping = asyncio.ensure_future(grants_import._import(CONFIG, lines, figures, replace=False, verify=False))
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    assert 0 < len(written) < len(lines)
+    assert written == figures.outcomes.keys()
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_stopped_verification_says_how_many_lines_no_provider_was_asked_about(
+    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines: Any = [
+        SimpleNamespace(line=at, app="mail", subject=key.subject, connection="", key=key) for at, key in enumerate(KEYS)
+    ]
+
+    async def write(_: Path, __: Any, figures: Any, **___: Any) -> None:
+        figures.outcomes |= {**dict.fromkeys(range(4), "imported"), 4: "kept", 5: "there"}
+        figures.verified.add(0)
+        figures.unsound[1] = Code.SUBJECT_UNVERIFIABLE
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grants_import, "load_here", lambda _: None)
+    monkeypatch.setattr(grants_import, "_validated", lambda *_: CheckedLines(lines, []))
+    monkeypatch.setattr(grants_import, "_import", write)
+    assert STOPPED == grants_import.run(CONFIG, "-", grants_import.Wanted(verify=True, as_json=as_json))
+    said = capsys.readouterr()
+    if as_json:
+        found = json.loads(said.out)
+        assert (1, 1, 3, None) == tuple(found[it] for it in ("verified", "notVerified", "toVerify", "unverified"))
+    else:
+        assert ["left", "to", "verify", "3"] in [line.split() for line in said.out.splitlines()]
+        assert "3 lines to verify. Type this again: lines already done are not repeated." in said.err
 
 
 @pytest.mark.parametrize("command", ["erase", "reseal", "store copy", "store import"])
