@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from oauthbroker.audit import TokenIssued, checkpoint, folder, slot
+from oauthbroker.audit import TokenIssued
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.trail import FileTrail
@@ -14,7 +15,8 @@ from oauthbroker.store.format.entry_names import label_macs
 
 AT = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
 ENTRY = TokenIssued(app="mail", grant="sha256:00", agent="planner", tool="Tool/mail", instance="1700000000.000100")
-SYNCS = (checkpoint, folder, slot)  # the modules that sync for the audit log, each by a name of its own
+SYNCS = [each for name, each in sys.modules.items() if name.startswith("oauthbroker.audit.") and hasattr(each, "sync")]
+"""The modules that sync for the audit log, each by a name of its own."""
 KEYS = AuditKeys(label_macs(b"k" * 32))
 FOREIGN_KEYS = AuditKeys(label_macs(b"x" * 32))
 

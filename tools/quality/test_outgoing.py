@@ -122,7 +122,11 @@ def test_the_page_of_http1_names_every_place_that_imports_a_parser_of_it():
     """Beside the servers of tests, which send wrong answers on purpose."""
     page = (PACKAGE.parent / "docs" / "http1.md").read_text("utf-8")
     places = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
-    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if _PARSER.search(path.read_text())}
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if _PARSER.search(path.read_text("utf-8"))
+    }
     broker = {path for path in found if not path.startswith("testing/")}
     assert 3 == len(places)
     assert set() == {path for path in broker if not path.startswith(tuple(places))}

@@ -96,6 +96,7 @@ def test_every_answer_with_a_body_and_every_body_and_parameter_has_an_example() 
         for answer in ANSWERS[operation.id].values():
             assert ("schema" in answer) == bool(answer.get("examples")), operation.id
         assert len(operation.bodies) == len(BODIES[operation.id]), operation.id
+        assert set(BODIES[operation.id]) <= set(operation.who), operation.id
         path = set(re.findall(r"\{(\w+)\}", operation.path))
         assert path <= set(PARAMETERS[operation.id]), operation.id
 

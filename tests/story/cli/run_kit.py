@@ -16,7 +16,7 @@ from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import Done
 from tests.story.cli.login_kit import Person
 
-NOBODY = 65534
+UNPRIVILEGED = 65534  # a user and a group without rights of their own
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can play another user")
 
 

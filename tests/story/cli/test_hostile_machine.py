@@ -17,7 +17,7 @@ import pytest
 from oauthbroker.testing import Browser, IdentityProvider, connect_through
 from tests.kit.cli import MAIN, REPOSITORY, environment
 from tests.story.cli.login_kit import Person
-from tests.story.cli.run_kit import NOBODY, as_root, logged_in, reachable, typed
+from tests.story.cli.run_kit import UNPRIVILEGED, as_root, logged_in, reachable, typed
 
 HERE = "story/cli/test_hostile_machine.py"
 ATTACKS = [  # attack | what happens | the tests, below tests/
@@ -65,7 +65,7 @@ def test_each_attack_is_played(attack: str, happens: str, test: str) -> None:
 def as_nobody(program: str, *words: str | Path) -> str:
     """Run a program as another user, and return its output."""
     modules = "import collections, encodings.idna, os, sys, urllib.error, urllib.request"  # which it cannot read later
-    head = f"{modules}\nos.setgroups([])\nos.setgid({NOBODY})\nos.setuid({NOBODY})\n"
+    head = f"{modules}\nos.setgroups([])\nos.setgid({UNPRIVILEGED})\nos.setuid({UNPRIVILEGED})\n"
     done = subprocess.run(
         [sys.executable, "-I", "-c", head + program, *map(str, words)], capture_output=True, text=True, timeout=60,
         check=False,
@@ -97,7 +97,7 @@ async def test_another_user_reads_no_file_of_a_person_whose_umask_is_open(
 @contextmanager
 def listening_as_nobody(family: int, host: str, port: int) -> Iterator[None]:
     program = (
-        f"import os, socket, sys\nos.setuid({NOBODY})\ns = socket.socket({family})\n"
+        f"import os, socket, sys\nos.setuid({UNPRIVILEGED})\ns = socket.socket({family})\n"
         "s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\ns.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)\n"
         f"s.bind(('{host}', {port}))\ns.listen()\nprint('listens', flush=True)\nsys.stdin.read()\n"
     )

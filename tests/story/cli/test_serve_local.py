@@ -42,7 +42,7 @@ from oauthbroker.wiring.running import Running
 from tests.kit.cli import MAIN, command, environment, wait_until_up
 from tests.kit.running_broker import turn
 from tests.story.cli.login_kit import Person
-from tests.story.cli.run_kit import NOBODY, Became, as_root, logged_in, reachable, typed
+from tests.story.cli.run_kit import UNPRIVILEGED, Became, as_root, logged_in, reachable, typed
 
 
 @asynccontextmanager
@@ -212,7 +212,7 @@ async def test_another_users_process_gets_nothing_even_where_it_can_connect(
         b"POST /v1/tokens HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     )
     stranger = (
-        f"import os, socket, sys\nos.setgroups([])\nos.setgid({NOBODY})\nos.setuid({NOBODY})\n"
+        f"import os, socket, sys\nos.setgroups([])\nos.setgid({UNPRIVILEGED})\nos.setuid({UNPRIVILEGED})\n"
         f"s = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\ns.sendall({head % len(body) + body!r})\n"
         "print(s.recv(9999).decode().splitlines()[0])\n"
     )
@@ -252,7 +252,7 @@ def _open_to_all(path: Path) -> socket.socket:
 
 def _anothers(path: Path) -> socket.socket:
     listener = _socket_at(path)
-    os.chown(path, NOBODY, NOBODY)
+    os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
     return listener
 
 
@@ -294,7 +294,7 @@ def test_a_process_of_another_user_behind_our_own_socket_is_refused(person: Pers
     person.places.prepare()
     planted = (
         "import os, socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\nos.chmod(sys.argv[1], 0o600)\n"
-        f"os.setuid({NOBODY})\ns.listen()\nprint('listens', flush=True)\nsys.stdin.read()\n"
+        f"os.setuid({UNPRIVILEGED})\ns.listen()\nprint('listens', flush=True)\nsys.stdin.read()\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-I", "-c", planted, str(person.places.socket)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -116,5 +116,7 @@ def test_a_grant_that_is_removed_while_it_is_looked_for_is_refused_in_words(gran
 def test_the_grants_of_a_subject_that_can_still_be_revoked_are_all_chosen(grants: Grants) -> None:
     chosen = reader().unended(None)
     assert (COUNT / 2, {"mail": COUNT / 2}, set()) == (len(chosen.keys), chosen.apps, chosen.ended)
-    assert [head(number).key for number in (70,)] == reader().unended(id_of(70)).keys
+    assert [head(70).key] == reader().unended(id_of(70)).keys
+    before = grants.read
     assert [] == reader("idp:user:1").unended(None).keys
+    assert before + 1 == grants.read, "only what the subject has"

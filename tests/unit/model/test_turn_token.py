@@ -106,8 +106,9 @@ def test_one_changed_character_is_noticed(at: int, character: str) -> None:
      "eyJzdWJqZWN0IjoiYm9iIn0", "eyJ0b29sIjoiYSIsImV4cCI6MX0", "_w"],
 )  # fmt: skip
 def test_a_caveat_that_is_not_understood_is_never_passed_over(body: str) -> None:
-    with pytest.raises((ValueError, BrokerError), match=r"."):
+    with pytest.raises((ValueError, BrokerError), match=r".") as refused:
         Caveat.from_text(body)
+    assert Code.UNAUTHENTICATED is getattr(refused.value, "code", Code.UNAUTHENTICATED)
 
 
 @pytest.mark.parametrize("body", [b'{"tool":"Tool/a","tool":"Tool/b"}', b'{"apps":{"mail":["read"],"mail":null}}'])

@@ -197,17 +197,17 @@ class Owners:
         return self.now
 
 
-NOBODY, ALICE, BOB = OwnerFacts(), OwnerFacts(user_identity="acme:user:1"), OwnerFacts(user_identity="acme:user:2")
+NO_OWNER, ALICE, BOB = OwnerFacts(), OwnerFacts(user_identity="acme:user:1"), OwnerFacts(user_identity="acme:user:2")
 
 
 @pytest.mark.parametrize(
     ("again", "now", "asked", "verified"),
     [
-        (ALICE, NOBODY, 0, True),
-        (NOBODY, ALICE, 1, True),
-        (NOBODY, None, 1, False),
-        (NOBODY, BrokerError(Code.PROVIDER_UNREACHABLE), 1, False),
-        (NOBODY, BOB, 1, Code.SUBJECT_MISMATCH),
+        (ALICE, NO_OWNER, 0, True),
+        (NO_OWNER, ALICE, 1, True),
+        (NO_OWNER, None, 1, False),
+        (NO_OWNER, BrokerError(Code.PROVIDER_UNREACHABLE), 1, False),
+        (NO_OWNER, BOB, 1, Code.SUBJECT_MISMATCH),
     ],
     ids=["said in the answer", "said when asked", "never said", "cannot say now", "another user"],
 )

@@ -1,4 +1,4 @@
-"""The team's credential: whose it is, and how long values of a service outside are used without another read."""
+"""The team's credential: when a user who has none gets it, and how long values of a service outside are used without another read."""
 
 from __future__ import annotations
 
