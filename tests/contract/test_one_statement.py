@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from unittest.mock import AsyncMock
 
 import psycopg
 import pytest
@@ -119,3 +120,12 @@ async def test_a_statement_ends_when_its_time_is_over_and_disturbs_no_other(pool
         await slow
     assert NO_ANSWER == late.value.note
     assert [(0,)] == await pool.read(COUNT)
+
+
+async def test_a_slow_statement_has_another_connection_tried_once_in_a_while_not_at_each_look(pool, monkeypatch):
+    monkeypatch.setattr(connection_pool, "SLOW_SECONDS", 1.0)
+    monkeypatch.setattr(connection_pool, "LOOK_SECONDS", 0.02)
+    tried = AsyncMock(return_value=None)
+    monkeypatch.setattr(pool._pools, "_refused", tried)
+    await asyncio.gather(*(pool.write("select pg_sleep(1.5)") for _ in range(3)))
+    assert 1 == tried.await_count
