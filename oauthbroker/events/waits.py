@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from math import isfinite
+from sys import float_info
 from typing import Any
 
 from oauthbroker.core.clock import Clock
@@ -132,7 +132,7 @@ class Events:
 
 
 def _checked_wait(seconds: object) -> float:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not isfinite(seconds):
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not abs(seconds) <= float_info.max:
         raise WrongArgument("wait", "wait")
     return seconds
 

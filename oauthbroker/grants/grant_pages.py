@@ -23,6 +23,7 @@ from oauthbroker.model.token_request import is_named
 from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.repository.repository import Versioned
+from oauthbroker.repository.versioned import readable
 
 T = TypeVar("T", Versioned[GrantHead], GrantView)
 PAGE = 50
@@ -234,7 +235,7 @@ class GrantPages:
         """Look for the wanted ids, and remember the others that are passed, as far as there is space."""
         wanted, found = set(self._wanted), dict[str, GrantView]()
         async for head in self._source.heads():
-            if (grant_id := head.id) in wanted and (view := await self._source.view(head.key)) is not None:
+            if (grant_id := head.id) in wanted and (view := await readable(self._source.view(head.key))) is not None:
                 found[grant_id] = view
             if len(self._known) < KNOWN:
                 self._known.keep(grant_id, head.key)

@@ -208,7 +208,9 @@ class Grants(GrantList):
 
     async def _check_known(self, app: str) -> None:
         """Raise `oauthAppNotFound` for an app that is not configured, and of which no grant is stored."""
-        if app not in self._apps and not [head async for head in self.heads(app=app)]:
+        if app not in self._apps:
+            async for _ in self.heads(app=app):
+                return
             raise UnknownApp(app, self._apps)
 
     async def revoke_all(

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from unittest.mock import AsyncMock
 
 import psycopg
 import pytest
@@ -20,6 +24,7 @@ from tests.kit import postgres
 DATABASE = "statements"
 DOUBLED = "select %(number)s * 2, pg_backend_pid()"
 COUNT = "select count(*) from oauthbroker.entry"
+OURS = "select pid from pg_stat_activity where datname = current_database()"
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +124,31 @@ async def test_a_statement_ends_when_its_time_is_over_and_disturbs_no_other(pool
         await slow
     assert NO_ANSWER == late.value.note
     assert [(0,)] == await pool.read(COUNT)
+
+
+async def test_a_slow_statement_has_another_connection_tried_once_in_a_while_not_at_each_look(pool, monkeypatch):
+    monkeypatch.setattr(connection_pool, "SLOW_SECONDS", 1.0)
+    monkeypatch.setattr(connection_pool, "LOOK_SECONDS", 0.02)
+    tried = AsyncMock(return_value=None)
+    monkeypatch.setattr(pool._pools, "_refused", tried)
+    await asyncio.gather(*(pool.write("select pg_sleep(1.5)") for _ in range(3)))
+    assert 1 == tried.await_count
+
+
+async def test_a_statement_whose_server_process_stands_still_is_cut_soon_after_its_time_is_over(pool, monkeypatch):
+    """The driver would wait ten more seconds for the server to end it."""
+    for name, seconds in {"PATIENCE_SECONDS": 0.5, "SLOW_SECONDS": 0.5, "LOOK_SECONDS": 0.05}.items():
+        monkeypatch.setattr(connection_pool, name, seconds)
+    monkeypatch.setattr(pool._pools, "_patience", 0.0)
+    await asyncio.gather(*(pool.read(COUNT) for _ in range(20)))
+    stopped = [process for (process,) in await pool.read(OURS)]
+    for process in stopped:
+        os.kill(process, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        with pytest.raises(BrokerError):
+            await pool.write(COUNT)
+        assert 4 > time.monotonic() - began
+    finally:
+        for process in stopped:
+            os.kill(process, signal.SIGCONT)

@@ -206,7 +206,7 @@ class TestPostgres(ProcessContract, StoreContract):
         first = await store.put(key, b"first", expect=0)
         second = await store.put(key, b"second", expect=first.generation)
         with monkeypatch.context() as away:
-            away.setattr(store.connections, "_run", _away)
+            away.setattr(store.connections, "write", _away)
             assert await store.is_current(second)
             with pytest.raises(BrokerError) as refused:
                 await store.is_current(first)

@@ -17,7 +17,7 @@ from tests.kit.running_broker import ALICE, Harness, global_app, running, turn, 
 NO_SUBJECTS = ["x" * 4_000, "é" * 600, "\ud800", 5, b"alice"]
 NO_AGENTS = ["", "a/b", ".", "..", "x" * 257, "a\nb", "\ud800", 5, None]
 NO_SECONDS = [60.0, 59.5, math.nan, -1, True, "60", 10**12]
-NO_WAITS = ["5", None, math.nan, math.inf, True]
+NO_WAITS = ["5", None, math.nan, math.inf, True, pytest.param(-(10**400), id="no float")]
 
 
 def of(subject: object, mode: str = "user") -> Turn:

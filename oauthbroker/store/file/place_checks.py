@@ -71,7 +71,7 @@ def _of_folder(folder: str, name: str, there: os.stat_result, count: Count) -> I
     except OSError:
         yield StoreProblem(name, "cannot be read")
         return
-    is_tags, known = f"{name}/".startswith(_TAGS), set[int]()
+    is_tags, known, number = f"{name}/".startswith(_TAGS), set[int](), 0
     with entries:
         for number, entry in enumerate(entries, start=1):
             if number % _COUNTED == 0:
@@ -89,6 +89,7 @@ def _of_folder(folder: str, name: str, there: os.stat_result, count: Count) -> I
                 yield StoreProblem(path, what)
             elif found.st_nlink > 1:
                 known.add(found.st_ino)
+    count.add(number % _COUNTED)
 
 
 def _problem_of(found: os.stat_result, is_kind: Callable[[int], bool], *, is_tag: bool = False) -> str:

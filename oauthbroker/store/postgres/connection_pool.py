@@ -34,7 +34,6 @@ _KNOWN: Final[Sequence[tuple[tuple[type[psycopg.Error], ...], str, bool]]] = (
     ((errors.ReadOnlySqlTransaction,), READ_ONLY, False),
     ((errors.DiskFull,), "the disk of the database is full: free space there", False),
 )
-
 _STOPS: Final = "57P"  # how the codes begin of a server that starts, stops or ends a connection
 
 Values = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
@@ -49,7 +48,7 @@ class ConnectionPool(OpenedHere):
         self.url, self.contact = url, Contact()
         self._pools = Pools(url, patience=PATIENCE_SECONDS)
         self._under_way = dict[asyncio.Timeout, float]()  # since when, the oldest first
-        self._looks = False
+        self._looks, self._tried_at = False, 0.0
 
     @property
     def back(self) -> Notifier:
@@ -61,17 +60,14 @@ class ConnectionPool(OpenedHere):
         that restarts cuts all of them."""
         for _ in range(MOST_CONNECTIONS):
             with suppress(LostConnectionError):
-                return await self._run(statement, values)
-        return await self._run(statement, values)
+                return await self.write(statement, values)
+        return await self.write(statement, values)
 
     async def write(self, statement: str, values: Values = None) -> list[tuple[Any, ...]]:
         """Run one statement, which is a transaction, and return its rows.
 
         After `storeUnavailable` the change is either made or not: read it again.
         """
-        return await self._run(statement, values)
-
-    async def _run(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         self.check_open()
         try:
             async with asyncio.timeout(None) as limit:
@@ -87,7 +83,7 @@ class ConnectionPool(OpenedHere):
             if isinstance(error, (psycopg.OperationalError, errors.ReadOnlySqlTransaction)):
                 self.contact.lost()
         if failed.note == NO_RIGHT and statement != MISSING:
-            refuse(await self._run(MISSING, NEEDED))
+            refuse(await self.read(MISSING, NEEDED))
         raise failed
 
     async def close(self) -> None:
@@ -117,7 +113,10 @@ class ConnectionPool(OpenedHere):
         loop, now = asyncio.get_running_loop(), asyncio.get_running_loop().time()
         ages = {limit: now - began for limit, began in self._under_way.items()}
         if max(ages.values(), default=0.0) >= SLOW_SECONDS:
-            self._pools.suspect()
+            self._pools.cut_stuck()
+            if now - self._tried_at >= SLOW_SECONDS:
+                self._tried_at = now
+                self._pools.suspect()
         for limit, age in ages.items():
             if age >= PATIENCE_SECONDS and not limit.expired():
                 limit.reschedule(now)

@@ -81,9 +81,11 @@ class Pools:
             await pool.putconn(connection)
 
     def suspect(self) -> None:
-        """Look whether the database is away: no connection came in time, or no answer. Cuts the connections whose
-        statements have not even ended when they were cancelled."""
+        """Look whether the database is away: no connection came in time, or no answer."""
         self._look(is_broken=False)
+
+    def cut_stuck(self) -> None:
+        """Cut the connections whose statements have not even ended when they were cancelled."""
         for connection, since in self._in_use.items():
             if SystemClock.monotonic() - since > self._patience + 1:
                 _cut(connection)

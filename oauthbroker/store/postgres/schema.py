@@ -185,8 +185,7 @@ def mark_of(connection: psycopg.Connection[Any]) -> tuple[str, MigrationMarker |
     found = connection.execute(_FIND, {"names": sorted(set(SCHEMAS.values()))}).fetchall()
     if len(found) > 1:
         names = ", ".join(name for name, _ in found)
-        two = f"the database has two stores: remove one of {names}"
-        raise BrokerError(Code.STORE_UNAVAILABLE, note=two, lasting=True)
+        raise _lasting(f"the database has two stores: remove one of {names}")
     if not found:
         return "", None
     schema, comment = found[0]

@@ -95,6 +95,8 @@ class Store:
         return self.grants[-3:]
 
     async def view(self, key: GrantKey) -> GrantView | None:
+        if self.damaged is not None and self.damaged.key == key:
+            raise BrokerError(Code.RECORD_CORRUPT)
         return next((each for each in self.grants if each.key == key), None)
 
 
@@ -227,3 +229,10 @@ async def test_ids_that_are_looked_for_together_share_one_search(monkeypatch: py
     found = await asyncio.gather(*(pages.find(each.id) for each in store.grants), pages.find("sha256:none"))
     assert [*store.grants, None] == found
     assert 2 >= store.scans
+
+
+async def test_a_search_goes_on_beyond_a_grant_whose_record_is_damaged_below_its_head() -> None:
+    store = Store(3)
+    store.damaged, sought = store.grants[0], store.grants[2]
+    pages = GrantPages(store, TestClock())
+    assert [None, sought] == await asyncio.gather(pages.find(store.damaged.id), pages.find(sought.id))

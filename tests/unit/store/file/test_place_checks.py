@@ -86,6 +86,16 @@ async def test_every_problem_is_named_at_once(tmp_path: Path):
     } == set(problems(root))
 
 
+async def test_every_file_that_is_looked_at_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(place_checks, "_COUNTED", 4)
+    await file_store(tmp_path).close()
+    for number in range(9):
+        (tmp_path / f"store/data/grants/{number}").touch(0o600)
+    done = list[int]()
+    assert [] == list(problems(tmp_path / "store", lambda _what, count, _total: done.append(count)))
+    assert sum(1 for _ in (tmp_path / "store/data").rglob("*")) == done[-1]
+
+
 def test_files_of_another_user_are_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "data").mkdir(0o700)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
