@@ -21,7 +21,7 @@ _WRITTEN = re.compile(r"[a-z][a-z0-9_-]*\.[A-Za-z][A-Za-z0-9_]*")
 
 class PluginAuditEntry(AuditEntry):
     """The base of a plug-in's entries: `class ToolCalled(PluginAuditEntry, plugin="tools")`,
-    with members of type str, int, bool or None, passed by name.
+    with members of type str, int, bool or None, passed by name. A frozen dataclass by itself: without a decorator.
 
     A member `grant`, `instance`, `actor`, `by` or `subject` is written as a pseudonym; those of one person are the
     same. No other member holds a person, and none a secret. Another text has at most LONGEST characters, an integer 64

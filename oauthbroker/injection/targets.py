@@ -43,13 +43,11 @@ class Target:
 
     def path_for(self, provider_data: Mapping[str, Any]) -> str:
         """Return the path below the app's base path, which a request may name itself. Raises `factMissing` where the
-        grant lacks a member of the base path, `requestInvalid` for a path that could leave it, and `apiPathForbidden`.
+        grant lacks a member of the base path, and `apiPathForbidden`.
         """
         if not self.app.api.base_path:
             return self.path
         base = _PLACEHOLDER.sub(lambda found: _segment(found[1], provider_data), self.app.api.base_path)
-        if climbs(self.path):
-            raise BrokerError(Code.REQUEST_INVALID, note="path")
         below = self.path.removeprefix(base) if self.path.startswith(base) else self.path[1:]
         _check_path(self.app.api, f"/{below}")
         return base + below
@@ -64,7 +62,7 @@ def _segment(name: str, provider_data: Mapping[str, Any]) -> str:
 
 
 def target_of(app: App, method: str, url: str) -> Target:
-    """Check a URL. Raises `apiNotDeclared`, `apiHostForbidden`, `apiMethodForbidden`, `apiPathForbidden`."""
+    """Check a URL. Raises `apiNotDeclared`, `requestInvalid` (the path), `api{Host,Method,Path}Forbidden`."""
     scheme, authority, path = found.groups() if (found := _URL.fullmatch(url)) is not None else ("", "", "")
     return _target(app, method, authority, path, scheme)
 
@@ -86,6 +84,8 @@ def _target(app: App, method: str, authority: str, path: str, scheme: str | None
     path = path if path[0] == "/" else f"/{path}"
     if not app.api.base_path:  # else it may stand in the path, and the grant's data have to tell
         _check_path(app.api, path)
+    if climbs(path):
+        raise BrokerError(Code.REQUEST_INVALID, note="path")
     return Target(app=app, method=method, host=host, path=path, account=account)
 
 

@@ -76,7 +76,7 @@ def check(
 ) -> None:
     """Assess tools: their problems, their risk and why. The status is 1 if one cannot be deployed. Entities are those
     of the options, else of the FlowService of the configuration."""
-    from oauthbroker.flowtools.running.flow import entity_problems, readable
+    from oauthbroker.flowtools.running.flow import entity_problems, member_problems, readable
 
     own, problems = input_policies(policy)
     with refusals_printed(as_json=as_json):
@@ -86,8 +86,10 @@ def check(
     for file in input_files(tools):
         try:
             tool = load_tool(read_input(file), str(file))
-            assessed.append((tool, assess(tool, own, readable(known or {}))))
+            assessment = assess(tool, own, readable(known or {}))
+            assessed.append((tool, assessment))
             problems += () if known is None else entity_problems(tool, known)
+            problems += member_problems(tool, assessment.expressions, known or {})
         except FlowRefused as refused:
             problems += refused.problems
             continue

@@ -79,7 +79,7 @@ def deploy(  # noqa: PLR0913  (options)
 ) -> None:
     """Deploy a version. Red is refused, yellow needs `acknowledge`. Its entities, and an adapter for each external
     node, are configured. The first version of a tool serves at once."""
-    from oauthbroker.flowtools.running.flow import ready
+    from oauthbroker.flowtools.running.flow import member_problems, ready
 
     given: dict[str, Any] = {"sandbox": sandbox, "mail": mail, "mail_password": mail_password}
     with refusals_printed(as_json=as_json):
@@ -87,7 +87,9 @@ def deploy(  # noqa: PLR0913  (options)
         tool = load_tool(raw, str(file))
 
         def deployed(here: Place, found: list[Entity], ports: Ports) -> tuple[DeployedFlow, int | None]:
-            ready(tool, entities=entities_by_name(found), ports=ports, policies=policies)
+            known = entities_by_name(found)
+            checked = ready(tool, entities=known, ports=ports, policies=policies).assessment
+            refuse(member_problems(tool, checked.expressions, known))
             flow = here.versions.deploy(raw, str(file), **_person(by), policies=policies)
             return flow, here.versions.serving(tool.name)
 

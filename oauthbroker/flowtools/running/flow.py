@@ -11,11 +11,21 @@ from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, known_fields
 from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
 from oauthbroker.flowtools.risk.records import undeployable
 from oauthbroker.flowtools.running.ports import Ports
+from oauthbroker.flowtools.specification.expression_text import folded
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Expression
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy, check_condition, policies_by_name
 from oauthbroker.flowtools.specification.source import Keys, nearest, one_of, refuse
-from oauthbroker.flowtools.specification.spec import Edge, FlowTool, Node, has_effect, policy_names, sample_url
+from oauthbroker.flowtools.specification.spec import (
+    Edge,
+    FlowTool,
+    Node,
+    has_effect,
+    is_one,
+    lower_camel,
+    policy_names,
+    sample_url,
+)
 from oauthbroker.plugins import ConfigProblem, harmless_text, json_schema_validator
 
 
@@ -92,6 +102,24 @@ def entity_problems(tool: FlowTool, entities: Mapping[str, Entity]) -> Iterator[
     for at, edge in enumerate(tool.edges):
         place: Keys = ("flow", "edges", at, "dataMapping")
         yield from (tool.source.problem(place, *each) for each in _mapped(tool, edge, entities))
+
+
+def member_problems(
+    tool: FlowTool, expressions: Mapping[Keys, Expression], entities: Mapping[str, Entity]
+) -> list[ConfigProblem]:
+    """Return where expressions read a member of a row that its entity does not have. A deployed version that does so
+    on one of its ways still runs on the others."""
+    rows, problems = dict[str, Entity](), list[ConfigProblem]()
+    for node in tool.nodes.values():
+        entity = entities.get(node.config.get("entity", "")) if node.type == "read" and is_one(node.config) else None
+        if entity is not None:
+            rows |= dict.fromkeys((folded(node.id), lower_camel(entity.name)), entity)
+    for path, expression in expressions.items():
+        for root, member in sorted({tuple(each.split(".")[:2]) for each in expression.reads if "." in each}):
+            if root in rows and member not in (known := known_fields(rows[root])):
+                what = f"it reads {harmless_text(member)} of a row of {rows[root].name}, which has no such field"
+                problems.append(tool.source.problem(path, what, one_of(member, sorted(known))))
+    return problems
 
 
 def _port_problems(node: Node, ports: Ports) -> Iterator[tuple[Keys, str, str]]:

@@ -94,6 +94,23 @@ def test_check_tells_of_a_misspelt_entity_once_and_of_nothing_that_it_leaves_unb
     assert "nearest known name is Order" in found["problems"][0]["hint"]
 
 
+@pytest.mark.parametrize(
+    ("expression", "hints"),
+    [("the-row.result", ["n"]), ("order.m + 1.0", ["n"]), ("order.n + the-row.version", []), ("the-row", [])],
+)
+def test_check_tells_of_a_member_that_no_row_of_the_entity_has(tmp_path, monkeypatch, expression, hints):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "order.json").write_text(json.dumps({"name": "Order", "fields": {"n": {"type": "number"}}}))
+    nodes = {
+        "the-row": ("read", {"entity": "Order", "filter": {"id": "input.id"}}),
+        "b": ("transform", {"expression": expression}),
+    }
+    (tmp_path / "tool.json").write_text(json.dumps(written(nodes, chain("the-row", "b"), "the-row")), "utf-8")
+    found = json.loads(run("check", "--json", "tool.json", "--entity", "order.json").output)["problems"]
+    assert len(hints) == len(found), found
+    assert all("row of Order, which has no such field" in each["what"] and "n" in each["hint"] for each in found)
+
+
 def test_check_says_that_entities_were_not_checked_where_none_are_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tool.json").write_text(json.dumps(written({"a": "read"}, [])), "utf-8")

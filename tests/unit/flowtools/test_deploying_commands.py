@@ -68,7 +68,8 @@ def state(config: Path) -> PluginState:
 
 
 def entity(name: str) -> bytes:
-    return json.dumps({"name": name, "fields": {"reservationId": {"type": "uuid"}}}).encode()
+    status = {"initial": "confirmed", "transitions": {"confirmed": []}}
+    return json.dumps({"name": name, "fields": {"reservationId": {"type": "uuid"}}, "status": status}).encode()
 
 
 UNCONFIGURED: dict[str, tuple[tuple[str, ...], str]] = {
