@@ -7,7 +7,7 @@ from typing import Any
 
 from oauthbroker.cli.output.tables import counted, shown
 from oauthbroker.config.bundle.schema import SCHEMA_LINE
-from oauthbroker.providers.credentials import CredentialPreset
+from oauthbroker.providers.credentials.credential_preset import CredentialPreset
 
 HEAD = ("name", "provider", "fields", "carried in", "checked by", "account", "unverified")
 

@@ -17,8 +17,9 @@ from oauthbroker.cli.stored_records import Listing
 from oauthbroker.config.bundle.schema import SCHEMA_LINE
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.spelling import nearest
-from oauthbroker.providers import Preset, presets
+from oauthbroker.providers import presets
 from oauthbroker.providers.credentials import credential_presets
+from oauthbroker.providers.preset import Preset
 from oauthbroker.providers.registering import steps
 from oauthbroker.providers.skeleton import app_name, app_yaml
 from oauthbroker.providers.words import Fact, account, facts, flows, own_facts

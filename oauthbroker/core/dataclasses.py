@@ -46,9 +46,11 @@ if not TYPE_CHECKING:  # type checkers read Python's own
 
         def make(cls: Class) -> Class:
             own = vars(cls)
+            if cls.__doc__ is None:  # else Python would write "Name()", and load `tokenize` to learn it
+                cls.__doc__ = cls.__name__
             of_another = any("__dataclass_params__" in vars(base) for base in cls.__mro__[1:])
             compared = frozen and of_another  # Python refuses a frozen class of one that is not, and the reverse
-            made = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=compared, **forms)(cls)
+            made = _collected(cls, frozen=compared, **forms)
             made.__dataclass_params__.frozen = frozen
             members = fields(made)
             methods = {"__init__": Init(made, frozen)}
@@ -61,6 +63,23 @@ if not TYPE_CHECKING:  # type checkers read Python's own
             return made
 
         return make if cls is None else make(cls)
+
+
+def _collected(cls: Class, **forms: bool) -> Class:
+    """Let Python collect the fields. It looks three times into each annotation for a word that few have: it sees the
+    others wrapped, as types that are no text."""
+    written = vars(cls).get("__annotations__", {})
+    cls.__annotations__ = {name: text if _is_special(text) else (text,) for name, text in written.items()}
+    made: Class = dataclasses.dataclass(init=False, repr=False, eq=False, **forms)(cls)
+    cls.__annotations__ = made.__annotations__ = written
+    for each in fields(made):
+        if isinstance(each.type, tuple):
+            (each.type,) = each.type
+    return made
+
+
+def _is_special(annotation: Any) -> bool:
+    return not isinstance(annotation, str) or "ClassVar" in annotation or "KW_ONLY" in annotation
 
 
 class Init:

@@ -16,7 +16,7 @@ from oauthbroker.model.apps import App
 from oauthbroker.records.grant_view import GrantView
 
 if TYPE_CHECKING:
-    from oauthbroker.providers import Preset, TokenLimit
+    from oauthbroker.providers.preset import Preset, TokenLimit
 
 MOST: Final = 10_000  # ends that a forecast names
 

@@ -112,7 +112,7 @@ class LocalLogin:
         """Check the typed values of a key at the provider, and store them. Raises as the connect page's entry does; the
         request can be used again then."""
         ticket = consent.link.rpartition("/")[2]
-        await self.running.parts.pages_service.enter(ticket, {}, "", values, None)
+        await self.running.parts.pages.service.enter(ticket, {}, "", values, None)
         await self._take_events()
 
     async def _take_events(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from oauthbroker.providers import Preset
+from oauthbroker.providers.preset import Preset
 from oauthbroker.providers.words import account_host
 
 

@@ -8,7 +8,7 @@ from importlib import resources
 
 from jinja2 import Environment
 
-from oauthbroker.providers import Param, Preset
+from oauthbroker.providers.preset import Param, Preset
 
 _EXAMPLES = ("example.com", "example", "https://example.com", "12345", "us")
 

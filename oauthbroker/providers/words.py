@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from oauthbroker.core.dataclasses import dataclass
-from oauthbroker.providers import Preset
+from oauthbroker.providers.preset import Preset
 
 # By a fact's path or field, in the order in which facts are printed: a label, a text with {} for the value, and words
 # for some values.

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from oauthbroker.authorization.broker_login import Logins
-from oauthbroker.authorization.callback import Callback
-from oauthbroker.authorization.choices import Choices
 from oauthbroker.authorization.code_exchange import Exchange
 from oauthbroker.authorization.connect import Connect
-from oauthbroker.authorization.credential_entry import CredentialEntry
 from oauthbroker.authorization.device_codes import DeviceCodes
 from oauthbroker.authorization.device_polling import Polling
 from oauthbroker.authorization.device_tokens import DeviceTokens
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.late_facts import LateFacts
-from oauthbroker.authorization.login_claims import LoginClaims
 from oauthbroker.authorization.pending_codes import PendingCodes
 from oauthbroker.authorization.session_opening import Opening
 from oauthbroker.authorization.session_sweep import Sweep
@@ -89,50 +84,6 @@ class Flows(Foundation):
         return CredentialChecks(self.api_transport)
 
     @cached_property
-    def credential_entry(self) -> CredentialEntry:
-        return CredentialEntry(
-            repository=self.repository,
-            connect=self.connect,
-            finish=self.finish,
-            exchange=self.exchange,
-            checks=self.credential_checks,
-            config=self.config,
-            clock=self.clock,
-            audit=self.audit,
-        )
-
-    @cached_property
-    def login_claims(self) -> LoginClaims:
-        asker = self.authorization_urls.asker
-        return LoginClaims(discovery=self.discovery, asker=asker, owners=self.owners, clock=self.clock)
-
-    @cached_property
-    def logins(self) -> Logins:
-        return Logins(
-            repository=self.repository,
-            discovery=self.discovery,
-            authorization_urls=self.authorization_urls,
-            claims=self.login_claims,
-            finish=self.finish,
-            exchange=self.exchange,
-            config=self.config,
-            apps=self.apps,
-            clock=self.clock,
-        )
-
-    @cached_property
-    def callback(self) -> Callback:
-        return Callback(
-            repository=self.repository,
-            discovery=self.discovery,
-            finish=self.finish,
-            exchange=self.exchange,
-            config=self.config,
-            clock=self.clock,
-            log=self.log,
-        )
-
-    @cached_property
     def pending_codes(self) -> PendingCodes:
         return PendingCodes(
             repository=self.repository,
@@ -182,10 +133,6 @@ class Flows(Foundation):
             outbox=self.outbox,
             log=self.log,
         )
-
-    @cached_property
-    def choices(self) -> Choices:
-        return Choices(self.finish)
 
     @cached_property
     def late_facts(self) -> LateFacts:

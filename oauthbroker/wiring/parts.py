@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from oauthbroker.access.browser_sessions import BrowserSessions
-from oauthbroker.admin.admin_actions import Admin
 from oauthbroker.admin.gauges import Gauges, KeyFigures
 from oauthbroker.admin.open_circuits import Left, SharedCircuits
-from oauthbroker.admin.operator_login import OperatorLogin
-from oauthbroker.admin.overview import Overview
 from oauthbroker.authorization.expiring import Expiring
-from oauthbroker.authorization.pages_service import PagesService
 from oauthbroker.authorization.pending_blocks import Pending
-from oauthbroker.authorization.retry import RetryService
 from oauthbroker.diagnostics.health import HealthCheck
 from oauthbroker.events.dead_letters import DeadLetters
 from oauthbroker.grants.connections import Connections
@@ -28,6 +24,9 @@ from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.services import Services
 from oauthbroker.wiring.call_parts import CallParts
 from oauthbroker.wiring.plugin_lifecycle import RunningPlugins
+
+if TYPE_CHECKING:
+    from oauthbroker.wiring.page_parts import PageParts
 
 
 class Parts(CallParts):
@@ -45,20 +44,10 @@ class Parts(CallParts):
         )
 
     @cached_property
-    def pages_service(self) -> PagesService:
-        return PagesService(
-            apps=self.apps,
-            connect=self.connect,
-            choices=self.choices,
-            callback=self.callback,
-            logins=self.logins,
-            pending_codes=self.pending_codes,
-            credential_entry=self.credential_entry,
-            mcp_clients=self.mcp_clients,
-            discovery=self.discovery,
-            clock=self.clock,
-            config=self.config,
-        )
+    def pages(self) -> PageParts:
+        from oauthbroker.wiring.page_parts import PageParts
+
+        return PageParts(self)
 
     @cached_property
     def expiring(self) -> Expiring:
@@ -72,10 +61,6 @@ class Parts(CallParts):
             metrics=self.metrics,
             log=self.log,
         )
-
-    @cached_property
-    def retry_service(self) -> RetryService:
-        return RetryService(apps=self.apps, connect=self.connect, opening=self.opening, clock=self.clock)
 
     @cached_property
     def grants(self) -> Grants:
@@ -151,41 +136,6 @@ class Parts(CallParts):
     @cached_property
     def shared_circuits(self) -> SharedCircuits:
         return SharedCircuits(own=self.circuits, clock=self.clock, elsewhere=self._circuits_of_other_workers)
-
-    @cached_property
-    def overview(self) -> Overview:
-        return Overview(
-            current=self.config,
-            repository=self.repository,
-            pages=self.grants.pages,
-            shared_circuits=self.shared_circuits,
-            uses=self.uses,
-            trail=self.audit_trail,
-            clock=self.clock,
-        )
-
-    @cached_property
-    def admin(self) -> Admin:
-        return Admin(
-            overview=self.overview,
-            dead_letters=self.dead_letters,
-            grants=self.grants,
-            connect=self.connect,
-            browser_sessions=self.browser_sessions,
-            api_keys=self.api_keys,
-            login=self.operator_login,
-            clock=self.clock,
-            audit=self.audit,
-        )
-
-    @cached_property
-    def operator_login(self) -> OperatorLogin:
-        return OperatorLogin(
-            config=self.config,
-            discovery=self.discovery,
-            authorization_urls=self.authorization_urls,
-            claims=self.login_claims,
-        )
 
     @cached_property
     def health_check(self) -> HealthCheck:

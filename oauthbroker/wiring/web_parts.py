@@ -26,6 +26,7 @@ from oauthbroker.web.pages.ending_pages import EndingPages
 from oauthbroker.web.pages.metrics_page import OperatorsOnly, Scrape, metrics_routes
 from oauthbroker.web.pages.retry_pages import RetryPages
 from oauthbroker.web.pages.start_pages import docs_routes, start_routes
+from oauthbroker.wiring.admin_parts import AdminParts
 from oauthbroker.wiring.parts import Parts
 
 
@@ -37,7 +38,9 @@ class WebParts:
         self._limits = RequestLimits(parts.clock, parts.limits.requests_per_minute)
         self._routes = ApiRoutes(parts.services, parts.settings, self._limits)
         self._mac: Mac = lambda message: parts.mac("csrf", message.hex())
-        self._admin = AdminPages(admin=parts.admin, settings=parts.settings, mac=self._mac, clock=parts.clock)
+        self._admin = AdminPages(
+            admin=AdminParts(parts).admin, settings=parts.settings, mac=self._mac, clock=parts.clock
+        )
 
     def open(self, plugins: Mapping[str, RunningPlugin]) -> None:
         """Add the routes and pages of the open plug-ins. Raises `configInvalid`."""
@@ -72,16 +75,16 @@ class WebParts:
         """Return the pages for people, and for operators."""
         parts, settings, mac, clock = self._parts, self._parts.settings, self._mac, self._parts.clock
         browsers = Browsers(settings, mac, clock)
-        retry = RetryPages(retrying=parts.retry_service, browsers=browsers)
+        retry = RetryPages(retrying=parts.pages.retry, browsers=browsers)
         connections = ConnectionsPages(connections=parts.connections, settings=settings, mac=mac, clock=clock)
         return [
             ConsentPages(
-                consent=parts.pages_service,
+                consent=parts.pages.service,
                 retry=retry,
                 browsers=browsers,
                 reconnect=parts.expiring.open,
             ).routes,
-            EndingPages(consent=parts.pages_service, browsers=browsers, enter=connections.enter).routes,
+            EndingPages(consent=parts.pages.service, browsers=browsers, enter=connections.enter).routes,
             connections.routes,
             self._admin.routes,
             partial(logo_routes, settings),

@@ -13,6 +13,7 @@ from playwright.async_api import Browser
 
 from oauthbroker.admin.overview import AuditEntries
 from oauthbroker.testing import Canaries
+from oauthbroker.wiring.admin_parts import AdminParts
 from tests.e2e import authority, bundle, served
 from tests.e2e.person import Person
 from tests.e2e.stage import Stage
@@ -81,7 +82,7 @@ async def test_an_operator_revokes_a_grant_after_a_fresh_sign_in(stage: Stage) -
     await bob.page.locator("form[action$='/revoke'] button").click()
     await bob.page.wait_for_url(f"{stage.home}/admin/grants/*done=revoked")
     assert [] == bob.shared_circuits
-    lines = [line for line in await stage.parts.overview.audit(200, AuditEntries()) if line.type in ENTRIES]
+    lines = [line for line in await AdminParts(stage.parts).overview.audit(200, AuditEntries()) if line.type in ENTRIES]
     assert ["PageAction", "OperatorEntered", "OperatorEntered"] == [line.type for line in lines], "the newest first"
     assert {"example:user:bob"} == {line.fields[ENTRIES[line.type]] for line in lines}
 

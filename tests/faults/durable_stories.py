@@ -323,7 +323,7 @@ async def link_of(process: Process, _: IdentityProvider) -> Any:
 
 
 async def declined(process: Process, known: Any) -> None:
-    await process.parts.pages_service.decline(known[1])
+    await process.parts.pages.service.decline(known[1])
 
 
 async def is_declined(process: Process, known: Any) -> bool:

@@ -73,7 +73,7 @@ async def before_key(process: Process, idp: IdentityProvider) -> Any:
 
 async def typed(process: Process, known: Any) -> None:
     ticket, key = known
-    await process.parts.pages_service.enter(ticket, {}, "", {"apiKey": key}, None)
+    await process.parts.pages.service.enter(ticket, {}, "", {"apiKey": key}, None)
 
 
 async def has_key(process: Process, known: Any) -> bool:

@@ -140,7 +140,7 @@ async def test_cancelled_at_any_await_an_entry_is_stored_once_or_can_be_made_aga
     for at in range(MOST_AWAITS):
         process = Process.start(tmp_path / str(at), ring, [app], identity_provider.clock.now())
         known = await before_key(process, identity_provider)
-        entry, there = process.parts.pages_service.credential_entry, app.at({})
+        entry, there = process.parts.pages.service.credential_entry, app.at({})
         driven = Driven(entry.store(there, known[0], {"apiKey": known[1]}, "", None), Plan(at + 1, "now"))
         task = asyncio.create_task(alone(driven))
         await asyncio.wait([task], timeout=30)

@@ -40,11 +40,16 @@ COSTLY = {"asyncio", "ssl", "logging", "http", "email", "inspect", "pathlib", "m
 EMPTY = {"backports"}  # httpx2 looks there for zstd: the package of that name, of any other distribution, has no code
 
 
-def loaded(start: str) -> tuple[set[str], int]:
-    """Return the packages, folders of ours and costly parts of Python that a start loads, and its number of modules."""
+def modules_of(start: str) -> list[str]:
+    """Return the modules that a start loads."""
     program = f"{start}\nimport sys\nprint()\nprint(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    modules = ran.stdout.splitlines()[-1].split()
+    return ran.stdout.splitlines()[-1].split()
+
+
+def loaded(start: str) -> tuple[set[str], int]:
+    """Return the packages, folders of ours and costly parts of Python that a start loads, and its number of modules."""
+    modules = modules_of(start)
     python = (sys.stdlib_module_names - COSTLY) | EMPTY
     names = {".".join(name.split(".")[: 2 if name.startswith("oauthbroker.") else 1]) for name in modules}
     return {name for name in names if not name.startswith("_") and name not in python}, len(modules)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from oauthbroker.protocol.answer_checks import lookup
-from oauthbroker.providers import Preset
+from oauthbroker.providers.preset import Preset
 from tests.kit.preset_plays import Play, Said
 
 Shown = Callable[[Preset, Play], bool]

@@ -15,7 +15,8 @@ from pydantic.alias_generators import to_camel
 
 from oauthbroker.core.shipped_yaml import shipped_yaml
 from oauthbroker.model.apps import Flow
-from oauthbroker.providers import Preset, presets
+from oauthbroker.providers import presets
+from oauthbroker.providers.preset import Preset
 
 FOLDER = Path(__file__).parents[1] / "presets"
 ANSWER_JSON = "application/json"

@@ -23,7 +23,7 @@ from oauthbroker.model.turn import Turn
 from oauthbroker.protocol.answer_checks import lookup
 from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.revocation_messages import revoke_response
-from oauthbroker.providers import PresetIdentity
+from oauthbroker.providers.preset import PresetIdentity
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import assert_error_page

@@ -14,7 +14,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import App
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.token_results import Ready
-from oauthbroker.providers import Preset
+from oauthbroker.providers.preset import Preset
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Browser
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected

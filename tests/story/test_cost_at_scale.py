@@ -203,7 +203,7 @@ async def test_thousands_of_unknown_states_and_links_cost_one_miss_each(identity
     app = user_app(identity_provider)
     async with running(identity_provider, [app], clock=clock, store=store, background=False) as harness:
         await harness.ask_link()
-        consent, before = harness.parts.pages_service, tree(tmp_path)
+        consent, before = harness.parts.pages.service, tree(tmp_path)
         calls.clear()
         for _ in range(MANY):
             assert Code.STATE_UNKNOWN is await code_of(consent.arrive(app, callback_query(clock), lambda _: None))
@@ -222,7 +222,7 @@ async def test_what_cannot_be_a_state_or_a_link_costs_nothing(identity_provider:
     store, calls = counted_store(tmp_path, clock)
     app = user_app(identity_provider)
     async with running(identity_provider, [app], clock=clock, store=store) as harness:
-        consent, junk = harness.parts.pages_service, ["", "x", "a" * 64, "a" * 66, "/" * 65, "%00" * 10]
+        consent, junk = harness.parts.pages.service, ["", "x", "a" * 64, "a" * 66, "/" * 65, "%00" * 10]
         calls.clear()
         for text in junk:
             assert Code.STATE_UNKNOWN is await code_of(consent.invitation(text))

@@ -332,7 +332,7 @@ def ticket(asked: AuthorizationRequired) -> str:
 async def entered(harness: Harness, asked: AuthorizationRequired, key: str) -> Code | None:
     """Send the form of a page that was loaded before, and return why it was refused."""
     try:
-        await harness.parts.pages_service.enter(ticket(asked), {}, "", {"apiKey": key}, None)
+        await harness.parts.pages.service.enter(ticket(asked), {}, "", {"apiKey": key}, None)
     except BrokerError as error:
         return error.code
     return None

@@ -320,7 +320,7 @@ async def a_ready_result(harness: Harness) -> Any:
 async def a_departure(harness: Harness) -> Any:
     ticket = (await harness.session(await harness.ask_link())).ticket
     assert ticket is not None
-    return await harness.parts.pages_service.depart(ticket.reveal())
+    return await harness.parts.pages.service.depart(ticket.reveal())
 
 
 @thing
@@ -461,7 +461,7 @@ async def test_a_refused_exchange_takes_no_token_along_in_its_traceback(
         harness.idp.script.token.alter_id_token(claims={"aud": "somebody-else"})
     elif fault == "scope":
         harness.idp.script.token.alter(lambda answer: {**answer, "scope": "openid read delete"})
-    consent, address = harness.parts.pages_service, urlsplit(callback)
+    consent, address = harness.parts.pages.service, urlsplit(callback)
     cookies = {cookie.name: cookie.value for cookie in person.cookies.all}
 
     def cookie_of(locator: str) -> str | None:

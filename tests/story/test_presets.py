@@ -11,7 +11,8 @@ import pytest
 
 from oauthbroker.model.apps import App
 from oauthbroker.model.provider_habits import Habits, Revocation
-from oauthbroker.providers import Preset, presets
+from oauthbroker.providers import presets
+from oauthbroker.providers.preset import Preset
 from oauthbroker.testing import Canaries, TestClock
 from tests.kit.preset_coverage import unplayed
 from tests.kit.preset_plays import Play, Refusal, plays, programmes

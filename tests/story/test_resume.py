@@ -225,7 +225,7 @@ async def test_cancelling_wins_over_a_browser_that_presses_the_button_meanwhile(
 
     async def pressed_first(self: Finish, held: Any, **more: Any) -> bool:
         monkeypatch.undo()
-        await harness.parts.pages_service.depart(ticket)
+        await harness.parts.pages.service.depart(ticket)
         return await lapse(self, held, **more)
 
     monkeypatch.setattr(Finish, "lapse", pressed_first)

@@ -126,7 +126,7 @@ async def test_a_caller_of_the_api_sees_our_spans_in_its_own_trace(
 async def test_nothing_of_a_trace_is_sent_to_a_provider(harness: Harness, spans: InMemorySpanExporter) -> None:
     """Neither by us, nor by an instrumented HTTP library: its spans are suppressed."""
     quiet = list[tuple[object, object]]()
-    transport = harness.parts.pages_service.callback.exchange.asker.transport
+    transport = harness.parts.pages.service.callback.exchange.asker.transport
     send = transport._exchange
 
     async def exchange(*args: Any) -> Any:

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.kit.imports import STARTS, complaint, loaded, table
+from tests.kit.imports import STARTS, complaint, loaded, modules_of, table
+
+OWN_PROVIDER = """
+apiVersion: agents.example.io/v1alpha1
+kind: Broker
+metadata: {name: broker}
+spec: {publicBaseUrl: "https://broker.example", store: {root: ../store}}
+---
+apiVersion: agents.example.io/v1alpha1
+kind: OAuthApp
+metadata: {name: mail}
+spec:
+  provider: example
+  flow: authorizationCode
+  subjectMode: user
+  scopes: [read]
+  client: {clientId: client, authMethod: none}
+  endpoints: {authorizationUrl: "https://idp.example/authorize", tokenUrl: "https://idp.example/token"}
+  owner: {identity: {user: {from: tokenResponse, template: "idp:user:{id}"}}}
+"""
 
 
 @pytest.mark.parametrize("name", STARTS)
@@ -18,3 +39,15 @@ def test_a_start_that_loads_more_is_named() -> None:
     assert "loads oauthbroker.core" in complaint("the client", names - {"oauthbroker.core"}, count)
     assert "modules instead of" in complaint("the client", names, count // 2)
     assert "modules instead of" in complaint("the client", names, count * 2)
+
+
+def test_an_embedded_broker_of_an_own_provider_loads_no_form_of_presets_and_nothing_of_the_pages(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "broker.yaml").write_text(OWN_PROVIDER, "utf-8")
+    modules = modules_of(
+        f"from oauthbroker import open_broker\nfrom oauthbroker.config import load\nload({str(tmp_path)!r})"
+    )
+    unused = {"providers.preset", "providers.credentials.credential_preset", "wiring.page_parts", "admin.overview"}
+    assert set() == {f"oauthbroker.{name}" for name in unused} & {*modules}
+    assert "oauthbroker.providers.quirks" in modules

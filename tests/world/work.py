@@ -114,7 +114,7 @@ class Work:
         if leaving is None or coming is None:
             return
         ticket = asked.authorization_url.rpartition("/")[2]
-        departure = await self.at(leaving, lambda: leaving.parts.pages_service.depart(ticket))
+        departure = await self.at(leaving, lambda: leaving.parts.pages.service.depart(ticket))
         query = self.world.provider.agree(departure.url.reveal(), pair[1])
         consent = self.laws.consented(pair, asked.auth_session_id)
         code = query.partition(b"&")[0].removeprefix(b"code=").decode()
@@ -125,7 +125,7 @@ class Work:
                 return
             app = host.broker.bundle.apps[pair[0]]
             await self.at(
-                host, lambda: host.parts.pages_service.arrive(app, query, lambda _: departure.cookie.reveal())
+                host, lambda: host.parts.pages.service.arrive(app, query, lambda _: departure.cookie.reveal())
             )
             consent.done_at = write.end = self.world.loop.time()
 

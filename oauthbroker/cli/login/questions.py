@@ -18,8 +18,10 @@ from oauthbroker.model.static_credential import CredentialField
 from oauthbroker.personal.app_files import PUBLIC, Answers, host_for, secret_of
 from oauthbroker.personal.command_lines import one_account
 from oauthbroker.personal.places import Places
-from oauthbroker.providers import Preset, presets
-from oauthbroker.providers.credentials import CredentialPreset, credential_presets
+from oauthbroker.providers import presets
+from oauthbroker.providers.credentials import credential_presets
+from oauthbroker.providers.credentials.credential_preset import CredentialPreset
+from oauthbroker.providers.preset import Preset
 
 ISSUER: Final = "issuer"
 

@@ -35,7 +35,6 @@ from oauthbroker.config.values.value_sources import source_of
 from oauthbroker.config.written.client_spec import ClientSpec, ValueSource
 from oauthbroker.config.written.resource_specs import OAuthAppSpec
 from oauthbroker.model.apps import App, Client, Owner
-from oauthbroker.providers import PresetEndpoints
 
 
 def oauth_drafts(apps: list[Written[OAuthAppSpec]], facts: BrokerFacts) -> dict[str, AppDraft]:
@@ -184,4 +183,4 @@ def _title_of(app: Merged) -> str:
     """Return the title of an app without one: its provider's, or its own name where the preset names no provider."""
     if app.preset is None:
         return app.written.name if app.spec.provider == MCP else ""
-    return app.preset.title if app.preset.endpoints != PresetEndpoints() else app.written.name
+    return app.preset.title if app.preset.names_endpoints else app.written.name

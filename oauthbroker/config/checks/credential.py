@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from oauthbroker.config.checks.api import api_of
 from oauthbroker.config.checks.owner import template_problem
@@ -20,7 +20,10 @@ from oauthbroker.model.connection_facts import ConnectionFacts
 from oauthbroker.model.provider_api import AccountHost
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.providers.credential_form import Fields, InjectForm, LifeForm, VerifyForm, placeholders
-from oauthbroker.providers.credentials import CredentialPreset, credential_presets
+from oauthbroker.providers.credentials import credential_presets
+
+if TYPE_CHECKING:
+    from oauthbroker.providers.credentials.credential_preset import CredentialPreset
 
 NO_REVOCATION: Final = Revocation(kind="none", reach="none")
 _SHARED: Final = frozenset(OAuthAppSpec.model_fields) & frozenset(CredentialAppSpec.model_fields)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from oauthbroker.config.problems.problems import Keys
 from oauthbroker.config.values.preset_merge import MCP, Merged
-from oauthbroker.providers import Preset
+
+if TYPE_CHECKING:
+    from oauthbroker.providers.preset import Preset
 
 _NO_PKCE: Final = {"deviceCode", "clientCredentials"}
 

@@ -14,7 +14,7 @@ from oauthbroker.config.reading.yaml_reader import YamlDocument
 from oauthbroker.config.written.app_resources import AppResource
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.fields import Strict, Tolerant
-from oauthbroker.config.written.kinds import OURS, Kinds, Reader, kinds_by
+from oauthbroker.config.written.kinds import OURS, Kinds, Reader
 from oauthbroker.config.written.resource_specs import PARTS
 from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError
@@ -90,7 +90,7 @@ def plugins_of(names: Collection[str]) -> NamedPlugins:
         elif problem := _add(name, readers):
             problems.append((index, problem, _REMEDY))
         seen.add(name)
-    return NamedPlugins(OURS if readers == OURS.readers else kinds_by(readers), problems)
+    return NamedPlugins(OURS if readers == OURS.readers else Kinds(readers), problems)
 
 
 def _add(name: str, readers: dict[str, tuple[Reader, ...]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
@@ -12,8 +12,10 @@ from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.model.apps import Endpoints
 from oauthbroker.model.connect_params import filled, params_in
 from oauthbroker.model.provider_api import AccountHost
-from oauthbroker.providers import Preset
 from oauthbroker.providers.connection_facts_form import AccountHostForm
+
+if TYPE_CHECKING:
+    from oauthbroker.providers.preset import Preset
 
 _PAGE: Final = "authorization_url"  # the one endpoint that receives no secret: browsers open it
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_endpoints import ProviderPlace, place_of, values_of
@@ -24,7 +24,10 @@ from oauthbroker.model.connect_params import filled
 from oauthbroker.model.connection_facts import ConnectionFacts
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.turn import SubjectMode
-from oauthbroker.providers import Preset, PresetIdentity, presets
+from oauthbroker.providers import presets
+
+if TYPE_CHECKING:
+    from oauthbroker.providers.preset import Preset, PresetIdentity
 
 MCP: Final = "mcp"  # the provider of apps whose issuer and client are learnt from an MCP server
 

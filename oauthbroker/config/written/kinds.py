@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -25,12 +26,20 @@ class Reader:
     check: ChecksKind | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kinds:
-    """The readers of each kind, the broker's first. `words` are the names of all their fields."""
+    """The readers of each kind, the broker's first. A plug-in's own format has no readers, and the words it names."""
 
     readers: Mapping[str, tuple[Reader, ...]]
-    words: frozenset[str]
+    own_words: frozenset[str] | None = None
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The names of all fields. A configuration without a problem asks for none."""
+        if self.own_words is not None:
+            return self.own_words
+        models: list[type[BaseModel]] = [Header, *(each.model for several in self.readers.values() for each in several)]
+        return _OPTION_GROUPS.union(*map(_words, models))
 
     def masked(self, keys: Keys) -> Keys:
         """Replace each key that is no word of ours: `{s3cret}` in YAML is a key, and may be a mistake."""
@@ -46,11 +55,6 @@ class Kinds:
             each.plugin and path[0] == "spec" and (not below or below[0] in known_names(each.model, below))
             for each in self.of(kind)
         )
-
-
-def kinds_by(readers: Mapping[str, tuple[Reader, ...]]) -> Kinds:
-    models: list[type[BaseModel]] = [Header, *(each.model for several in readers.values() for each in several)]
-    return Kinds(readers, _OPTION_GROUPS.union(*map(_words, models)))
 
 
 def _words(model: type[BaseModel], above: tuple[type[BaseModel], ...] = ()) -> Iterator[str]:
@@ -71,4 +75,4 @@ def known_names(model: type[BaseModel], path: Keys) -> list[str]:
     return [info.alias or name for it in list(models_in(current))[:1] for name, info in it.model_fields.items()]
 
 
-OURS: Final = kinds_by({kind: (Reader(model),) for kind, model in SPECS.items()})
+OURS: Final = Kinds({kind: (Reader(model),) for kind, model in SPECS.items()})

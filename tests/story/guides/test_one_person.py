@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
-from oauthbroker.providers import Preset, Presets
+from oauthbroker.providers.preset import Preset
+from oauthbroker.providers.preset_files import Presets
 from oauthbroker.testing import Account, Canaries, Client, IdentityProvider
 from tests.kit.cli import Desk, environment
 from tests.kit.docs_shell import LINK, agree, blocks, program

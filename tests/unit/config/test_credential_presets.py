@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.config import load
-from oauthbroker.providers.credentials import CredentialPreset, credential_presets
+from oauthbroker.providers.credentials import credential_presets
+from oauthbroker.providers.credentials.credential_preset import CredentialPreset
 from tests.unit.config.bundles import HEAD, write
 
 ALL = [pytest.param(preset, id=name) for name, preset in credential_presets().items()]

@@ -24,7 +24,8 @@ from oauthbroker.config.reading.yaml_reader import YamlDocument
 from oauthbroker.config.values.preset_merge import Merged, merge
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.config.written.resource_specs import OAuthAppSpec
-from oauthbroker.providers import Preset, presets
+from oauthbroker.providers import presets
+from oauthbroker.providers.preset import Preset
 from oauthbroker.providers.skeleton import app_yaml
 from tests.unit.config.bundles import write
 

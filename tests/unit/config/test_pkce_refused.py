@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from oauthbroker.cli.check import app as check
 from oauthbroker.config import load
-from oauthbroker.providers import Preset, presets
+from oauthbroker.providers import presets
+from oauthbroker.providers.preset import Preset
 from tests.unit.config.bundles import APP, BROKER, edited, refused, write
 
 QUIRK = ("  scopes: [read, write]\n", "  scopes: [read, write]\n  quirks: {pkce: refused}\n")

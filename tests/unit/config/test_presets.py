@@ -18,7 +18,8 @@ from oauthbroker.config.problems import url_checks
 from oauthbroker.model.apps import App, IdentityRule
 from oauthbroker.model.connect_params import filled, params_in
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, is_host_name
-from oauthbroker.providers import Preset, presets
+from oauthbroker.providers import presets
+from oauthbroker.providers.preset import Preset
 from oauthbroker.providers.quirk_values import SCOPE
 from oauthbroker.providers.skeleton import example
 from tests.unit.config.bundles import APP, GLOBAL, edited, write

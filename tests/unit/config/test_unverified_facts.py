@@ -9,7 +9,7 @@ import pytest
 from oauthbroker import providers
 from oauthbroker.config import load
 from oauthbroker.config.values import preset_merge as merging
-from oauthbroker.providers import Preset
+from oauthbroker.providers.preset import Preset
 from tests.unit.config.bundles import APP, HEAD, edited, write
 
 ACME = Preset.model_validate({

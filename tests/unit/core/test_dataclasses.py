@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,6 +22,7 @@ Make = Callable[..., Any]
 def plain(make: Make, **forms: bool) -> Any:
     @make(**forms)
     class Plain:
+        kind: ClassVar[str] = "k"
         place: int
         name: str = "a"
         many: list[int] = dataclasses.field(default_factory=list, compare=False)
@@ -98,6 +99,7 @@ def behaviour(cls: Any, given: list[dict[str, Any]]) -> dict[str, Any]:
         ],
         "is at": (cls.__init__.__module__, cls.__init__.__qualname__),
         "pattern": cls.__match_args__,
+        "types": ({each.name: each.type for each in dataclasses.fields(cls)}, cls.__annotations__),
         "equal": [[one == other for one in each] for other in each],
         "to another class": first == 1,
         "hash": outcome(lambda: [hash(one) == hash(other) for one in each for other in each]),
@@ -155,6 +157,10 @@ def test_a_class_may_be_of_one_that_the_other_has_made(inner: Make, outer: Make)
 def test_a_frozen_class_is_of_no_open_one(inner: Make, outer: Make) -> None:
     with pytest.raises(TypeError, match="cannot inherit frozen"):
         outer(frozen=True)(type("Frozen", (plain(inner),), {}))
+
+
+def test_a_class_without_a_docstring_has_its_name() -> None:
+    assert "Plain" == plain(dataclass).__doc__ == plain(dataclass, slots=True).__doc__
 
 
 def test_an_init_is_compiled_once_at_its_first_use() -> None:

@@ -12,7 +12,8 @@ from oauthbroker.diagnostics.forecast import REASONS, AppFacts, Why, forecast
 from oauthbroker.diagnostics.inspection import Inspection
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.static_credential import Placement, StaticCredential
-from oauthbroker.providers import TokenLimit, presets
+from oauthbroker.providers import presets
+from oauthbroker.providers.preset import TokenLimit
 from oauthbroker.records import RefreshState
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.refresh_state import Intent

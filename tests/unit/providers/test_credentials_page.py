@@ -11,7 +11,8 @@ import pytest
 
 from oauthbroker.cli.credential_presets import HEAD, app_yaml, row
 from oauthbroker.config import ConfigInvalidError, load
-from oauthbroker.providers.credentials import CredentialPreset, credential_presets
+from oauthbroker.providers.credentials import credential_presets
+from oauthbroker.providers.credentials.credential_preset import CredentialPreset
 
 PAGE = Path(__file__).parents[3] / "docs" / "credential-presets.md"
 BROKER = """\

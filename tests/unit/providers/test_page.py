@@ -12,7 +12,8 @@ import pytest
 
 from oauthbroker.config import load
 from oauthbroker.model.connect_params import filled
-from oauthbroker.providers import Preset, presets
+from oauthbroker.providers import presets
+from oauthbroker.providers.preset import Preset
 from oauthbroker.providers.words import Fact, account, facts, flows
 from tests.kit.popular_entries import popular_rows
 from tests.kit.popular_presets import POPULAR

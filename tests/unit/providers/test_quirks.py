@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from oauthbroker.config.written.resource_specs import IdentitySpec, OAuthAppSpec, QuirksSpec, models_in
 from oauthbroker.model.provider_habits import OUR_HEADERS, Habits
-from oauthbroker.providers import Preset, PresetIdentity
+from oauthbroker.providers.preset import Preset, PresetIdentity
 from oauthbroker.providers.quirks import Quirks, quirks_of
 
 OF_THE_OPTIONS = {"authorize_params", "token_params", "refresh_params"}

@@ -11,7 +11,8 @@ import yaml
 
 from oauthbroker.config import load
 from oauthbroker.model.located_app import located
-from oauthbroker.providers import Param, Preset, presets
+from oauthbroker.providers import presets
+from oauthbroker.providers.preset import Param, Preset
 from oauthbroker.providers.skeleton import app_yaml, example
 from oauthbroker.providers.words import _WORDS, account, facts, flows, own_facts
 

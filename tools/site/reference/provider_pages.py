@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from oauthbroker.cli import credential_presets as keys
 from oauthbroker.config.bundle.schema import SCHEMA_LINE
-from oauthbroker.providers import Preset, presets
-from oauthbroker.providers.credentials import CredentialPreset, credential_presets
+from oauthbroker.providers import presets
+from oauthbroker.providers.credentials import credential_presets
+from oauthbroker.providers.credentials.credential_preset import CredentialPreset
+from oauthbroker.providers.preset import Preset
 from oauthbroker.providers.registering import steps
 from oauthbroker.providers.skeleton import app_name, app_yaml
 from oauthbroker.providers.words import Fact, facts, own_facts
