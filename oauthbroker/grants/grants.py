@@ -203,15 +203,16 @@ class Grants(GrantList):
             raise WrongArgument("account", "account")
         outcome = await self._revoke.grant(self._apps.get(key.app), key)
         if outcome is None:
-            await self._check_known(key.app)
+            await self.check_known(key.app)
         return outcome
 
-    async def _check_known(self, app: str) -> None:
+    async def check_known(self, app: AppRef) -> None:
         """Raise `oauthAppNotFound` for an app that is not configured, and of which no grant is stored."""
-        if app not in self._apps:
-            async for _ in self.heads(app=app):
+        name = split_ref(call_ref(app))[0]
+        if name not in self._apps:
+            async for _ in self.heads(app=name):
                 return
-            raise UnknownApp(app, self._apps)
+            raise UnknownApp(name, self._apps)
 
     async def revoke_all(
         self, *, app: AppRef | None = None, subject: str | None = None, patience: float = 0
@@ -220,7 +221,7 @@ class Grants(GrantList):
         were ended before. A busy provider is waited for up to `patience` seconds; a running broker does the rest."""
         chosen = [it.key async for it in self.heads(app=app, subject=subject) if it.unended]
         if app is not None and not chosen:
-            await self._check_known(split_ref(call_ref(app))[0])
+            await self.check_known(app)
         await self._repository.sync("grants")  # those that ended before are left out
         return await self.revoke_each(chosen, patience=patience)
 

@@ -18,7 +18,13 @@ from oauthbroker.model.token_results import AuthorizationRequired, Ready, Sessio
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Browser, Page
 from oauthbroker.web.gate.browsers import ARRIVAL_SECONDS as SECONDS
-from tests.kit.callback_pages import CALLBACK, UNKNOWN_STATE, assert_already_connected, assert_error_page, without_request_id
+from tests.kit.callback_pages import (
+    CALLBACK,
+    UNKNOWN_STATE,
+    assert_already_connected,
+    assert_error_page,
+    without_request_id,
+)
 from tests.kit.running_broker import BASE, Harness, running, turn, user_app
 from tests.story.binding_kit import (
     ALICE,

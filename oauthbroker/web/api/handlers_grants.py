@@ -26,6 +26,8 @@ async def list_grants(call: ApiCall[NoParameters, GrantsQuery, NoParameters]) ->
     app = None if asked.app is None else call_ref(asked.app)
     wanted = GrantFilter(app=app, subject=asked.subject, state=asked.state, after=asked.after)
     page, goes_on = await call.services.grants.page(wanted, asked.limit)
+    if not page and app is not None:
+        await call.services.grants.check_known(app)
     more = {"next": goes_on} if goes_on is not None else {}
     return reply({"grants": [summary.to_json() for summary in page], **more})
 
