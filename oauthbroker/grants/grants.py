@@ -46,7 +46,7 @@ class GrantList:
     async def list(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
         """Yield every readable grant, revoked ones included, in no order. `app` in any form of a reference,
         `mail@work` for one account."""
-        app = _checked(app, subject)
+        app = checked_filter(app, subject)
         async for view in self.views(app, subject):
             yield GrantSummary.of(view)
 
@@ -59,7 +59,7 @@ class GrantList:
 
     async def heads(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantHead]:
         """Yield the heads of the same grants, in half of the time."""
-        app = _checked(app, subject)
+        app = checked_filter(app, subject)
         async for head in self._heads(app, subject):
             if is_named(app, head.key.app, head.key.account) and subject in {None, head.key.subject}:
                 yield head
@@ -129,11 +129,15 @@ class GrantList:
         return await self._repository.count_grants()
 
 
-def _checked(app: AppRef | None, subject: str | None) -> str | None:
-    """Return what a filter names. Raises `requestInvalid`."""
+def checked_filter(app: AppRef | None, subject: str | None) -> str | None:
+    """Return what a filter names. Raises `requestInvalid`, also for an account that no app can have: a list without a
+    grant, or a revocation of none, would hide the mistake."""
     if subject is not None:
         check_subject(subject)
-    return None if app is None else call_ref(app)
+    ref = None if app is None else call_ref(app)
+    if ref and (account := split_ref(ref)[1]) and not is_account(account):
+        raise WrongArgument("account", "app")
+    return ref
 
 
 class SessionList:
@@ -146,7 +150,7 @@ class SessionList:
         self, *, app: AppRef | None = None, subject: str | None = None, status: str | None = None
     ) -> Sequence[AuthSession]:
         """Return every readable session, the newest first. A pending one may have expired a moment ago."""
-        app = _checked(app, subject)
+        app = checked_filter(app, subject)
         found = [
             it.record
             async for it in self._repository.sessions()

@@ -64,7 +64,7 @@ class FlowRuns(Worker):
         self._ports, wait = ports or Ports(), sleep or threading.Event().wait
         given: dict[str, Any] = {"database": database, "lease_seconds": lease_seconds, "audit": audit}
         super().__init__(FlowRuntime(**given, entities=named, sleep=wait))
-        again(_prepare)(database)
+        again(self._runtime.transact)(lambda ways: journal.prepare(ways.connection))
 
     def ready(self, tool: FlowTool, policies: Iterable[Policy] = ()) -> ReadyFlow:
         """Check a tool against entities, ports and policies. Raises FlowRefused with every problem."""
@@ -216,8 +216,3 @@ def _origin(call: Call, key: str | None) -> str:
     if call.event is not None or not call.takes:
         return journal.BY_EVENT
     return journal.BY_AGENT if call.call is not None else journal.BY_CALL if key is None else journal.BY_KEY
-
-
-def _prepare(database: Database) -> None:
-    with database.transaction() as connection:
-        journal.prepare(connection)

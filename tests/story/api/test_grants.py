@@ -68,6 +68,14 @@ async def test_a_list_of_an_app_that_is_not_there_names_the_nearest_and_one_of_a
         assert 200 == (await api.operator.get(f"/v1/{kind}?{query}")).status
 
 
+@pytest.mark.parametrize("app", ["mail@%20work", "mail@work%0A", f"OAuthApp/mail@{'x' * 129}"])
+@pytest.mark.parametrize("kind", ["grants", "auth-sessions"])
+async def test_an_account_that_no_app_can_have_is_no_filter(api: Callers, kind: str, app: str) -> None:
+    no = await api.operator.get(f"/v1/{kind}?app={app}")
+    assert (400, "requestInvalid", "/app") == (no.status, no.code, no.json()["errors"][0]["pointer"])
+    assert 200 == (await api.operator.get(f"/v1/{kind}?app=mail@")).status, "the account without a name"
+
+
 @pytest.mark.parametrize("app", ["Tool/mail", "OAuthApp/", "OAuthApp/a/b", ""])
 async def test_what_names_no_app_is_no_filter(api: Callers, app: str) -> None:
     assert (400, "requestInvalid") == ((no := await api.operator.get(f"/v1/grants?app={app}")).status, no.code)
