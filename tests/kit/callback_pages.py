@@ -18,7 +18,7 @@ def assert_error_page(page: Page, code: Code) -> None:
 
 
 def assert_already_connected(page: Page) -> None:
-    """The page of a used link whose app is connected: it sends nobody for another link."""
+    """The page of a used link whose app is connected: it offers no other link."""
     text = page.text
     assert (409, True) == (page.status, PAGES["en"].connected_lead in text), text
     assert [] == [words for words in ("new one", "new link", "새 링크") if words in text]
