@@ -25,9 +25,18 @@ from oauthbroker.model.accounts import check_apps_of_accounts
 from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.identities import is_subject
-from oauthbroker.model.token_request import ScopeNotAllowed, app_name
+from oauthbroker.model.token_request import ScopeNotAllowed, WrongArgument, app_name
 from oauthbroker.model.turn import Turn, TurnLike, checked_target, whole_turn
-from oauthbroker.model.turn_token import LOCATOR, BegunTurn, Caveat, TurnToken, is_tool, narrow
+from oauthbroker.model.turn_token import (
+    LOCATOR,
+    BegunTurn,
+    Caveat,
+    NoToolName,
+    TurnToken,
+    is_tool,
+    narrow,
+    pointer_step,
+)
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.repository.record_store import RecordStore
 from oauthbroker.repository.repository import Entry
@@ -212,24 +221,36 @@ class Turns:
         return intersection(declared, without_emptied(said, bundle.apps))
 
     def _checked_tools(self, tools: Tools) -> dict[str, Allowed | None]:
-        if len(tools) > MAX_TOOLS or not all(isinstance(tool, str) and is_tool(tool) for tool in tools):
+        if len(tools) > MAX_TOOLS:
             raise BrokerError(Code.REQUEST_INVALID, note="tools")
+        for number, tool in enumerate(tools, 1):
+            if not (isinstance(tool, str) and is_tool(tool)):
+                raise NoToolName(number)
         declared = self.config.bundle.tools
         if unknown := [tool for tool, auths in tools.items() if auths is None and tool not in declared]:
             raise UndeclaredTools(unknown[:MOST_NAMED], declared)
-        return {tool: None if auths is None else self._checked_auths(auths) for tool, auths in tools.items()}
+        return {tool: None if auths is None else self._checked_auths(tool, auths) for tool, auths in tools.items()}
 
-    def _checked_auths(self, auths: Sequence[ToolAuth]) -> Allowed:
-        apps = self.config.bundle.apps
-        auths = [replace(auth, app=app_name(auth.app)) for auth in auths]
-        for auth in auths:
-            if auth.app not in apps:
-                raise UnknownApp(auth.app, apps)
-            if auth.scopes is not None and not (has := apps[auth.app].scope_set).issuperset(auth.scopes):
-                raise ScopeNotAllowed(auth.scopes, sorted(has))
-        if len({auth.app for auth in auths}) != len(auths):
-            raise BrokerError(Code.REQUEST_INVALID, note="an app twice for one tool")
-        return tuple(auths)
+    def _checked_auths(self, tool: str, auths: Sequence[ToolAuth]) -> Allowed:
+        checked: dict[str, ToolAuth] = {}
+        for number, auth in enumerate(auths):
+            try:
+                each = self._checked_auth(auth)
+                if each.app in checked:
+                    raise WrongArgument("appTwice")
+            except BrokerError as error:
+                error.errors = ({"pointer": f"/tools/{pointer_step(tool)}/{number}", "problem": "value"},)
+                raise
+            checked[each.app] = each
+        return tuple(checked.values())
+
+    def _checked_auth(self, auth: ToolAuth) -> ToolAuth:
+        apps, auth = self.config.bundle.apps, replace(auth, app=app_name(auth.app))
+        if auth.app not in apps:
+            raise UnknownApp(auth.app, apps)
+        if auth.scopes is not None and not (has := apps[auth.app].scope_set).issuperset(auth.scopes):
+            raise ScopeNotAllowed(auth.scopes, sorted(has))
+        return auth
 
 
 class UndeclaredTools(BrokerError):
@@ -239,8 +260,7 @@ class UndeclaredTools(BrokerError):
         names, near = ", ".join(tools), nearest_tool(tools[0], declared)
         super().__init__(Code.REQUEST_INVALID, note=f"the bundle declares no {names}", name=names, nearest=near)
         self.hint = "nearestTool" if near else "unknownTool"
-        escaped = (tool.replace("~", "~0").replace("/", "~1") for tool in tools)  # RFC 6901
-        self.errors = tuple({"pointer": f"/tools/{tool}", "problem": "value"} for tool in escaped)
+        self.errors = tuple({"pointer": f"/tools/{pointer_step(tool)}", "problem": "value"} for tool in tools)
 
 
 class UnknownApp(BrokerError):

@@ -46,7 +46,7 @@ class GrantList:
     async def list(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
         """Yield every readable grant, revoked ones included, in no order. `app` in any form of a reference,
         `mail@work` for one account."""
-        app = _checked(app, subject)
+        app = checked_filter(app, subject)
         async for view in self.views(app, subject):
             yield GrantSummary.of(view)
 
@@ -59,7 +59,7 @@ class GrantList:
 
     async def heads(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantHead]:
         """Yield the heads of the same grants, in half of the time."""
-        app = _checked(app, subject)
+        app = checked_filter(app, subject)
         async for head in self._heads(app, subject):
             if is_named(app, head.key.app, head.key.account) and subject in {None, head.key.subject}:
                 yield head
@@ -129,11 +129,15 @@ class GrantList:
         return await self._repository.count_grants()
 
 
-def _checked(app: AppRef | None, subject: str | None) -> str | None:
-    """Return what a filter names. Raises `requestInvalid`."""
+def checked_filter(app: AppRef | None, subject: str | None) -> str | None:
+    """Return what a filter names. Raises `requestInvalid`, also for an account that no app can have: a list without a
+    grant, or a revocation of none, would hide the mistake."""
     if subject is not None:
         check_subject(subject)
-    return None if app is None else call_ref(app)
+    ref = None if app is None else call_ref(app)
+    if ref and (account := split_ref(ref)[1]) and not is_account(account):
+        raise WrongArgument("account", "app")
+    return ref
 
 
 class SessionList:
@@ -146,7 +150,7 @@ class SessionList:
         self, *, app: AppRef | None = None, subject: str | None = None, status: str | None = None
     ) -> Sequence[AuthSession]:
         """Return every readable session, the newest first. A pending one may have expired a moment ago."""
-        app = _checked(app, subject)
+        app = checked_filter(app, subject)
         found = [
             it.record
             async for it in self._repository.sessions()
@@ -203,15 +207,16 @@ class Grants(GrantList):
             raise WrongArgument("account", "account")
         outcome = await self._revoke.grant(self._apps.get(key.app), key)
         if outcome is None:
-            await self._check_known(key.app)
+            await self.check_known(key.app)
         return outcome
 
-    async def _check_known(self, app: str) -> None:
+    async def check_known(self, app: AppRef) -> None:
         """Raise `oauthAppNotFound` for an app that is not configured, and of which no grant is stored."""
-        if app not in self._apps:
-            async for _ in self.heads(app=app):
+        name = split_ref(call_ref(app))[0]
+        if name not in self._apps:
+            async for _ in self.heads(app=name):
                 return
-            raise UnknownApp(app, self._apps)
+            raise UnknownApp(name, self._apps)
 
     async def revoke_all(
         self, *, app: AppRef | None = None, subject: str | None = None, patience: float = 0
@@ -220,7 +225,7 @@ class Grants(GrantList):
         were ended before. A busy provider is waited for up to `patience` seconds; a running broker does the rest."""
         chosen = [it.key async for it in self.heads(app=app, subject=subject) if it.unended]
         if app is not None and not chosen:
-            await self._check_known(split_ref(call_ref(app))[0])
+            await self.check_known(app)
         await self._repository.sync("grants")  # those that ended before are left out
         return await self.revoke_each(chosen, patience=patience)
 

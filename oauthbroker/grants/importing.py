@@ -60,11 +60,8 @@ class Importing:
         `credentialRefused` and `credentialUnchecked` for a static credential.
         """
         app = self._app(incoming)
-        versioned = await self.repository.grant(incoming.key)
-        left = _left_alone(versioned, incoming, replace=replace)
-        asks = left is None or (left == "there" and not _is_verified(versioned))
         try:
-            owner = await self._owner_of(app, incoming) if asks else None
+            owner = await self._owner_of(app, incoming) if await self._asks(app, incoming, replace=replace) else None
         except BrokerError as error:
             refused = error.with_traceback(None)
         else:
@@ -98,16 +95,27 @@ class Importing:
         error = (await self.refresh.refresh(job)).error
         return error.code if error is not None else None
 
+    async def _asks(self, app: App, incoming: Incoming, *, replace: bool) -> bool:
+        """Tell whether the provider is to be asked: it can be, and the line's grant is not there as verified. The store
+        is read only if an answer may come of it."""
+        access, ends = incoming.access_token, incoming.expires_at
+        is_over = access is None or (ends is not None and ends <= self.clock.now())
+        if is_over if app.credential is None else incoming.unverified:
+            return False
+        versioned = await self.repository.grant(incoming.key)
+        left = _left_alone(versioned, incoming, replace=replace)
+        return left is None or (left == "there" and not _is_verified(versioned))
+
     async def _owner_of(self, app: App, incoming: Incoming) -> CheckedOwner | None:
         return await (self._owner if app.credential is None else self._credential_owner)(app, incoming)
 
     async def _credential_owner(self, app: App, incoming: Incoming) -> CheckedOwner | None:
         """Check the credential, and the next one, as the page does before it stores one. None if the provider was not
-        asked: the app has no `verify` request, or the author of the line wants that."""
+        asked: the app has no `verify` request."""
         assert app.credential is not None  # noqa: S101  (the caller has looked)
         owner = None
         for each in (incoming.access_token, incoming.next_credential):
-            if each is None or incoming.unverified or app.credential.verification is None:
+            if each is None or app.credential.verification is None:
                 continue
             facts = await self.checks.owner_of(app, each)
             owner = CheckedOwner(None)
@@ -117,14 +125,12 @@ class Importing:
         return owner
 
     async def _owner(self, app: App, incoming: Incoming) -> CheckedOwner | None:
-        """Ask the provider whose the access token is. None where it cannot be asked: the line has no living access
-        token, the app reads its accounts from other answers, or the provider is away. A refused token with a refresh
-        token beside it may simply have ended."""
-        access, ends = incoming.access_token, incoming.expires_at
-        if access is None or (ends is not None and ends <= self.clock.now()):
-            return None
+        """Ask the provider whose the living access token is. None where it cannot be asked: the app reads its accounts
+        from other answers, or the provider is away. A refused token with a refresh token beside it may simply have
+        ended."""
+        assert incoming.access_token is not None  # noqa: S101  (the caller has looked)
         try:
-            facts = await self.owners.ask(app, access)
+            facts = await self.owners.ask(app, incoming.access_token)
         except BrokerError as error:
             may_have_ended = error.code is Code.REAUTH_REQUIRED and incoming.refresh_token is not None
             if not (error.retryable or may_have_ended):

@@ -151,6 +151,22 @@ def is_tool(text: str) -> bool:
     return len(text) <= LONGEST_TOOL and TOOL.fullmatch(text) is not None
 
 
+class NoToolName(BrokerError):
+    """`requestInvalid` for an entry of `tools` that is not named as a tool is. It says which one, never the name: that
+    may be anything."""
+
+    hint = "toolName"
+
+    def __init__(self, number: int) -> None:
+        super().__init__(Code.REQUEST_INVALID, note="tools", number=str(number))
+        self.errors = ({"pointer": "/tools", "problem": "value"},)
+
+
+def pointer_step(name: str) -> str:
+    """Return a name as a step of a JSON pointer (RFC 6901)."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
 def _signed(key: bytes, message: bytes) -> bytes:
     return hmac.digest(key, message, hashlib.sha256)
 

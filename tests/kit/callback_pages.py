@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from oauthbroker.core.errors import Code
 from oauthbroker.testing.browser import Page
+from oauthbroker.web.words import PAGES
 from tests.kit.running_broker import BASE
 
 CALLBACK = f"{BASE}/oauth/callback/mail"
@@ -14,6 +15,13 @@ UNKNOWN_STATE = "A" * 65
 def assert_error_page(page: Page, code: Code) -> None:
     """The page of this code and of no other, with nothing of any provider in it."""
     assert (code.status, True) == (page.status, code.sentence("en") in page.text), page.text
+
+
+def assert_already_connected(page: Page) -> None:
+    """The page of a used link whose app is connected: it offers no other link."""
+    text = page.text
+    assert (409, True) == (page.status, PAGES["en"].connected_lead in text), text
+    assert [] == [words for words in ("new one", "new link", "새 링크") if words in text]
 
 
 def without_request_id(page: Page) -> tuple[int, list[tuple[str, str]], bytes]:

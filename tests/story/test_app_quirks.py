@@ -17,7 +17,7 @@ from oauthbroker.model.token_results import Ready
 from oauthbroker.providers.preset import Preset
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Browser
-from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
+from tests.kit.callback_pages import assert_already_connected, assert_error_page, assert_leads_to_connected
 from tests.kit.preset_plays import Play, Refusal
 from tests.kit.preset_stage import Stage
 from tests.kit.running_broker import Harness, running, user_app
@@ -249,7 +249,7 @@ async def test_a_code_under_another_name_is_redeemed_once(amazon: Harness) -> No
     person = amazon.browser()
     url = await under_its_name(amazon, person)
     assert_leads_to_connected(await person.follow(url))
-    assert_error_page(await person.follow(url), Code.STATE_USED)
+    assert_already_connected(await person.follow(url))
     assert 1 == amazon.idp.count("token")
     assert isinstance(await amazon.ask(), Ready)
 

@@ -21,7 +21,7 @@ from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock, leave
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.faults import Hold
-from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
+from tests.kit.callback_pages import assert_already_connected, assert_error_page, assert_leads_to_connected
 from tests.kit.running_broker import SUBS, Harness, file_store, global_app, running, to_the_end, tree, user_app
 from tests.story.binding_kit import (
     at_the_login,
@@ -395,7 +395,7 @@ async def test_the_logins_callback_is_good_once(harness: Harness) -> None:
     person.cookies.set(name, after, "127.0.0.1")
     assert 1 == in_corp(harness).count("token")
     assert_leads_to_connected(await person.follow(await harness.idp.agree(str(page.next_url), browser=person)))
-    assert_error_page(await person.open(url), Code.STATE_USED)
+    assert_already_connected(await person.open(url))
     assert_error_page(await stranger.open(url), Code.STATE_UNKNOWN)
 
 

@@ -19,6 +19,7 @@ from tests.kit.callback_pages import (
     CALLBACK,
     HOST,
     UNKNOWN_STATE,
+    assert_already_connected,
     assert_error_page,
     assert_leads_to_connected,
     without_request_id,
@@ -87,7 +88,7 @@ async def test_a_finished_callback_replayed_is_used_and_not_exchanged_again(harn
     url = await harness.way_back(asked, person)
     assert_leads_to_connected(await person.follow(url))
     page = await person.follow(url)
-    assert_error_page(page, Code.STATE_USED)
+    assert_already_connected(page)
     assert "Mail is connected" in page.text
     assert 1 == harness.idp.count("token")
     assert 1 == len(await harness.events())

@@ -106,6 +106,17 @@ async def test_an_unknown_app_is_named_with_the_nearest_one(harness: Harness) ->
     assert not await broker.forget_client("mail")
 
 
+@pytest.mark.parametrize("app", ["mail@ work", "mail@work\n", "OAuthApp/mail@" + "x" * 129])
+async def test_a_list_or_a_revocation_of_an_account_that_no_app_can_have_is_refused(harness: Harness, app: str) -> None:
+    await harness.connected()
+    broker = harness.broker
+    for call in (broker.grants.revoke_all(app=app), broker.sessions.list(app=app), anext(broker.grants.list(app=app))):
+        with pytest.raises(BrokerError, match="none that an app can have") as caught:
+            await call
+        assert Code.REQUEST_INVALID is caught.value.code
+    assert 1 == len([each async for each in broker.grants.list(app="mail@")])
+
+
 async def test_a_grant_of_a_removed_app_can_be_revoked(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:

@@ -15,6 +15,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import App
 from oauthbroker.model.token_results import Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
+from oauthbroker.web.words import PAGES
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
 from tests.kit.running_broker import BASE, Harness, at, file_store, public, running, user_app
 from tests.story.hostile_web import PREFIXED_BASE, mounted
@@ -139,7 +140,7 @@ async def test_every_page_of_the_way_speaks_the_readers_language(
             assert word in page.text
         assert last is ours[-1]
         gone = await person.open(asked.authorization_url)
-        assert Code.STATE_USED.sentence(language) in gone.text
+        assert PAGES[language].connected_lead in gone.text
 
 
 async def test_the_invitation_speaks_the_brokers_language(

@@ -99,6 +99,8 @@ async def test_a_link_that_was_not_followed_is_superseded(harness: Harness):
     second = await harness.ask_link()
     assert [second.auth_session_id] == await links(harness)
     assert "expired" == (await harness.session(first)).status
+    assert "Open the newest one that you got" in (await harness.browser().open(first.authorization_url)).text
+    assert 200 == (await harness.browser().open(second.authorization_url)).status
 
 
 @pytest.mark.case("44")

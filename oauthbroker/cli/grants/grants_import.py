@@ -191,7 +191,14 @@ async def _import(
         if verify:
             verified = Count("grants verified by their provider", len(ours), figures.progress)
             await _each(ours, VERIFIED_AT_ONCE, lambda line: _verify(importing, line, figures, verified))
-        figures.unverified = {line.line for line in ours if await importing.is_unverified(line)}
+        unverified = set[int]()
+
+        async def look(line: Incoming) -> None:
+            if await importing.is_unverified(line):
+                unverified.add(line.line)
+
+        await _each(ours, WRITTEN_AT_ONCE, look)
+        figures.unverified = unverified
 
 
 async def _each(lines: Sequence[Incoming], at_once: int, work: Callable[[Incoming], Awaitable[None]]) -> None:

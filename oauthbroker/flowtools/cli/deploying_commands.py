@@ -226,9 +226,12 @@ def refusals_printed(*, as_json: bool = False) -> Iterator[None]:
     except Exception as error:
         from sqlalchemy.exc import SQLAlchemyError
 
+        from oauthbroker.flowtools.running.lifecycle import is_contention
+
         if not isinstance(error, SQLAlchemyError):
             raise
-        raise BrokerError(Code.REQUEST_INVALID, note=f"the database: {type(error).__name__}") from None
+        busy = "others change the same rows; run the command again" if is_contention(error) else ""
+        raise BrokerError(Code.REQUEST_INVALID, note=f"the database: {busy or type(error).__name__}") from None
 
 
 def _policies(paths: list[Path]) -> list[Policy]:

@@ -65,6 +65,7 @@ def run(  # noqa: PLR0913  (options)
     """Run a deployed tool once. Status 1: it did not succeed. Status 75: a user has to consent first."""
     from oauthbroker.flowtools.entities.database import apply as apply_changes
     from oauthbroker.flowtools.running.contract import FlowRuns
+    from oauthbroker.flowtools.running.lifecycle import again
 
     subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject}
     turn = Turn("flowtools", "command", auth=TurnAuth(subjects=subjects)) if subjects else None
@@ -76,7 +77,7 @@ def run(  # noqa: PLR0913  (options)
             deployed = here.versions.deployed(name)
             there = opened(here.database, absent="made" if apply else "refused")
             if apply:
-                apply_changes(there, found)
+                again(apply_changes)(there, found)
             runs = FlowRuns(there, found, ports, audit=here.versions.audit)
             flow = runs.ready(deployed.tool, deployed.policies)
             flow = replace(flow, withdrawn=deployed.withdrawn is not None)

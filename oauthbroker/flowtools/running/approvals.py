@@ -17,7 +17,7 @@ from oauthbroker.flowtools.risk.audit_types import RunDecided
 from oauthbroker.flowtools.running import journal
 from oauthbroker.flowtools.running.auditing import of_run
 from oauthbroker.flowtools.running.journal import RUN, RunRecord, notes_of
-from oauthbroker.flowtools.running.lifecycle import Lifecycle
+from oauthbroker.flowtools.running.lifecycle import Lifecycle, again
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.plugins import PluginAudit
 
@@ -51,6 +51,7 @@ def decisions(connection: Connection, run: str, **where: str) -> list[Any]:
     return list(connection.execute(wanted))
 
 
+@again
 def approve(database: Database, run: str, *, by: str, account: str, audit: PluginAudit) -> None:
     """Let a run pass the policy that has stopped it; another one may stop it again. It goes on in a process that
     resumes runs, or with the repeated call. `by` is the name that the person gives, and `account` that of the login.
@@ -62,6 +63,7 @@ def approve(database: Database, run: str, *, by: str, account: str, audit: Plugi
         ways.approve(found)
 
 
+@again
 def decline(database: Database, run: str, *, by: str, account: str, audit: PluginAudit, why: str = "") -> None:
     """End a run that a policy has stopped. Its commits stay, and its charges are refunded. Raises ValueError."""
     failure = FlowFailed("declined", f"a person has declined it{': ' + why if why else ''}")
@@ -70,6 +72,7 @@ def decline(database: Database, run: str, *, by: str, account: str, audit: Plugi
         ways.stop(found, failure)
 
 
+@again
 def cancel(database: Database, run: str, *, by: str, account: str, audit: PluginAudit) -> str:
     """Cancel a run that has not ended, and return its state. One on which a process works ends at its next step; one
     that owes something ends when that is undone. Raises ValueError for a run that has ended, or is cancelled already.
@@ -80,6 +83,7 @@ def cancel(database: Database, run: str, *, by: str, account: str, audit: Plugin
         return ways.cancel(found, _person(by, account)).state
 
 
+@again
 def retry(
     database: Database, run: str, *, by: str, account: str, audit: PluginAudit, happened: bool | None = None
 ) -> None:
@@ -101,8 +105,10 @@ def _decide(ways: Lifecycle, run: RunRecord, decision: str, *, by: str, account:
 
 @contextmanager
 def _opened(database: Database, run: str, audit: PluginAudit) -> Iterator[tuple[Lifecycle, RunRecord]]:
+    """Open a transaction for a decision. A race for the run is lost here, before an entry of the audit log."""
     with Lifecycle.opened(database, audit) as ways:
         journal.prepare(ways.connection)
+        ways.connection.execute(sa.select(RUN.c.id).where(RUN.c.id == run).with_for_update())
         found = journal.find_run(ways.connection, id=run)
         if found is None:
             raise ValueError("no run with this id")

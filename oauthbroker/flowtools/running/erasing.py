@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from threading import Event
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -16,7 +15,7 @@ from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.risk.audit_types import RunDecided
 from oauthbroker.flowtools.running.auditing import PROGRAMS, of_run
 from oauthbroker.flowtools.running.journal import KEPT, RUN, STEP, find_runs, hidden, prepare
-from oauthbroker.flowtools.running.lifecycle import Lifecycle, Tries
+from oauthbroker.flowtools.running.lifecycle import Lifecycle, again
 from oauthbroker.plugins import PluginAudit, SubjectRecords
 
 _BATCH: Final = 500
@@ -25,12 +24,13 @@ _GONE: Final[dict[str, Any]] = {"input": "null"} | dict.fromkeys(("output", "mes
 
 def erase(database: Database, who: str, *, audit: PluginAudit, dry_run: bool = False) -> SubjectRecords:
     """Cancel the living runs of a caller or user, and erase the ended ones; those that end later, by the next call."""
-    found = Tries(Event().wait)(lambda: _erase(database, who, dry_run=dry_run, audit=audit))
+    found = _erase(database, who, dry_run=dry_run, audit=audit)
     if not dry_run:
         database.clean()
     return found
 
 
+@again
 def _erase(database: Database, who: str, *, dry_run: bool, audit: PluginAudit) -> SubjectRecords:
     """Work in one transaction: a second one would not find the callers of a subject again."""
     with Lifecycle.opened(database, audit) as ways:
@@ -54,12 +54,9 @@ def _erase(database: Database, who: str, *, dry_run: bool, audit: PluginAudit) -
         return SubjectRecords(records=runs, ending=len(connection.execute(sa.select(RUN.c.id).where(*living)).all()))
 
 
+@again
 def expire(database: Database, days: float) -> int:
     """Strip runs that ended so many days ago, the oldest first. Return how many; repeat this until it is none."""
-    return Tries(Event().wait)(lambda: _expire(database, days))
-
-
-def _expire(database: Database, days: float) -> int:
     with database.transaction() as connection:
         before = database.now(connection) - days * 86_400.0
         old = sa.select(RUN.c.id).where(RUN.c.ended < before, KEPT).order_by(RUN.c.ended).limit(_BATCH)

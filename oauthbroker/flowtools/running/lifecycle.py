@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from functools import wraps
+from threading import Event
+from typing import Any, Final, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -31,6 +33,7 @@ _LONGEST_LEASE: Final = 3600.0
 _SECONDS: Final = 30.0  # from the first race that was lost to the last try
 _FIRST_WAIT, _LONGEST_WAIT = 0.004, 0.5
 _CLOCK: Final = SystemClock()
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -224,6 +227,16 @@ class Tries:
             raise error
         self._lost += 1
         self._sleep(wait)
+
+
+def again(work: Callable[P, T]) -> Callable[P, T]:
+    """Do work in a transaction of its own, again while it loses races, also against rows that others inserted."""
+
+    @wraps(work)
+    def done(*args: P.args, **more: P.kwargs) -> T:
+        return Tries(Event().wait)(lambda: work(*args, **more), unique=True)
+
+    return done
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.erasing import expire
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
+from oauthbroker.flowtools.running.lifecycle import again
 from oauthbroker.flowtools.running.mail import SmtpAdapter
 from oauthbroker.flowtools.running.ports import Ports, with_sandbox
 from oauthbroker.flowtools.running.requests import BrokerRequests
@@ -186,7 +187,7 @@ class FlowService:
                 self.database.now(connection)
             return
         if self._own if self.spec.apply_changes is None else self.spec.apply_changes:
-            apply(self.database, self._entities)
+            again(apply)(self.database, self._entities)
         self._runs = FlowRuns(self.database, self._entities, self._ports, audit=self.versions.audit)
 
     def _refuse_identity(self, flow: ReadyFlow) -> None:

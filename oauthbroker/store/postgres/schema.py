@@ -101,7 +101,7 @@ def read_keyring(url: Secret) -> bytes | None:
 
 def migrate(url: Secret) -> list[int]:
     """Run the migrations that the database lacks, all or none, and return their numbers. One caller at a time. An owner
-    without a right on its own tables gets it back."""
+    without a right on its own tables gets it back. Raises as `check` does, but for a migration that is missing."""
     with _connection(url) as connection, connection.transaction():
         connection.execute("select pg_advisory_xact_lock(%s)", [_ONE_AT_A_TIME])
         is_store = check_server(connection)
@@ -114,6 +114,7 @@ def migrate(url: Secret) -> list[int]:
         for number, text in left.items():
             connection.execute(text)
             connection.execute("insert into oauthbroker.schema_version (number) values (%s)", [number])
+        _check_columns(connection)
     return list(left)
 
 
@@ -129,6 +130,11 @@ def check(connection: psycopg.Connection[Any]) -> None:
     rights.refuse(connection.execute(rights.MISSING, rights.NEEDED).fetchall())
     if _missing(connection, is_store=True):
         raise _lasting("the store lacks a migration: run `oauthbroker store migrate`")
+    _check_columns(connection)
+
+
+def _check_columns(connection: psycopg.Connection[Any]) -> None:
+    """Raise `storeUnavailable` for a table that lacks a column of this version."""
     there = {tuple(row) for row in connection.execute(_COLUMNS).fetchall()}
     for table, column in _needed_columns():
         if (table, column) not in there:

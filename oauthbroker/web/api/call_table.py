@@ -101,7 +101,7 @@ OPERATIONS = (
     ),
     Operation(
         "listAuthSessions", "GET", "/v1/auth-sessions", handler=sessions.list_sessions, who=("operator",),
-        query=m.SessionsQuery,
+        query=m.SessionsQuery, codes=(Code.OAUTH_APP_NOT_FOUND,),
     ),
     Operation(
         "getAuthSessionRecord", "GET", "/v1/auth-sessions/{id}/record", handler=sessions.session_record,
@@ -124,7 +124,10 @@ OPERATIONS = (
         "linkConnections", "POST", "/v1/connections", handler=sessions.connections_link, who=("runtime",),
         bodies=(m.ConnectionsFor,),
     ),
-    Operation("listGrants", "GET", "/v1/grants", handler=grants.list_grants, who=("operator",), query=m.GrantsQuery),
+    Operation(
+        "listGrants", "GET", "/v1/grants", handler=grants.list_grants, who=("operator",),
+        query=m.GrantsQuery, codes=(Code.OAUTH_APP_NOT_FOUND,),
+    ),
     Operation(
         "importGrants", "POST", "/v1/grants", handler=grants.import_grants, who=("operator",),
         codes=(Code.IDEMPOTENCY_CONFLICT, Code.REQUEST_TOO_LARGE, Code.UNSUPPORTED_MEDIA_TYPE),

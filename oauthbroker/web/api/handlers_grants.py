@@ -9,7 +9,7 @@ from starlette.responses import Response
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.found_records import Erased
 from oauthbroker.grants.grant_pages import GrantFilter
-from oauthbroker.model.token_request import call_ref
+from oauthbroker.grants.grants import checked_filter
 from oauthbroker.records import specification_form
 from oauthbroker.web.api.authentication import id_of
 from oauthbroker.web.api.handler_call import AnyCall, ApiCall, reply
@@ -23,9 +23,11 @@ _LINES, _KEY = b"application/x-ndjson", re.compile(rb"[\x21-\x7e]{1,128}")
 async def list_grants(call: ApiCall[NoParameters, GrantsQuery, NoParameters]) -> Response:
     """List a page of grants in the store's order. A page of a rare state may be short: it looks at some thousand."""
     asked = call.query
-    app = None if asked.app is None else call_ref(asked.app)
+    app = checked_filter(asked.app, asked.subject)
     wanted = GrantFilter(app=app, subject=asked.subject, state=asked.state, after=asked.after)
     page, goes_on = await call.services.grants.page(wanted, asked.limit)
+    if not page and app is not None:
+        await call.services.grants.check_known(app)
     more = {"next": goes_on} if goes_on is not None else {}
     return reply({"grants": [summary.to_json() for summary in page], **more})
 

@@ -24,6 +24,8 @@ async def list_sessions(call: ApiCall[NoParameters, SessionsQuery, NoParameters]
     """List a page of sessions in the order of ids; every page reads every session."""
     asked = call.query
     every = await call.services.sessions.list(app=asked.app, subject=asked.subject, status=asked.status)
+    if not every and asked.app is not None:
+        await call.services.grants.check_known(asked.app)
     left = sorted((it for it in every if it.id > (asked.after or "")), key=lambda it: it.id)
     page = left[: asked.limit]
     more = {"next": page[-1].id} if len(left) > len(page) else {}

@@ -61,7 +61,7 @@ async def narrow_turn(call: ApiCall[Narrow, NoParameters, NoParameters]) -> Resp
         until = (call.services.clock.now() + timedelta(seconds=asked.ttlSeconds, microseconds=999_999)).replace(
             microsecond=0
         )
-    apps = None if asked.apps is None else {_name(each): each.scopes for each in asked.apps}
+    apps = None if asked.apps is None else {app_name(ref_of(each.oauthAppRef)): each.scopes for each in asked.apps}
     if apps is not None and len(apps) != len(asked.apps or ()):
         raise BrokerError(Code.REQUEST_INVALID, note="an app twice")
     token = narrow(Secret(bearer(call.request)), tool=asked.tool, apps=apps, expires_at=until)
@@ -93,10 +93,8 @@ def turn_of(body: TurnBody) -> Turn:
 
 def _auths(bodies: Sequence[ToolAuthBody]) -> list[ToolAuth]:
     return [
-        ToolAuth(_name(each), None if each.scopes is None else tuple(each.scopes), each.delivery is not None)
+        ToolAuth(
+            ref_of(each.oauthAppRef), None if each.scopes is None else tuple(each.scopes), each.delivery is not None
+        )
         for each in bodies
     ]
-
-
-def _name(body: ToolAuthBody) -> str:
-    return app_name(ref_of(body.oauthAppRef))

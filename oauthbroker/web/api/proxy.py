@@ -173,7 +173,7 @@ class ProxyEndpoint:
 def _target_of(request: Request) -> ProxyTarget:
     """Read the target byte for byte: servers decode and resolve paths in their own ways. Raises `requestInvalid`."""
     scope = request.scope
-    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    raw: bytes = scope.get("raw_path") or quote(scope["path"], errors="replace").encode()
     prefix = f"{scope.get('root_path', '')}{PROXIED}".encode()
     app, _, rest = raw.removeprefix(prefix).partition(b"/")
     host, slash, path = rest.partition(b"/")

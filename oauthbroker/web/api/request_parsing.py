@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import decode_object
 from oauthbroker.model.token_request import MAX_TTL
+from oauthbroker.model.turn_token import NoToolName, is_tool, pointer_step
 from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.handler_call import Still
 
@@ -82,6 +83,10 @@ def _parsed(model: type[M], body: bytes) -> M:
         return model.model_validate(members)
     except ValidationError as error:
         problems = _problems(model, error)
+    if problems == [{"pointer": "/tools", "problem": "value"}] and isinstance(tools := members["tools"], dict):
+        for number, tool in enumerate(tools, 1):
+            if not is_tool(tool):
+                raise NoToolName(number)
     raise RequestInvalid(problems)
 
 
@@ -123,13 +128,14 @@ def _sort(problem: ErrorDetails) -> Literal["type", "value"]:
 
 
 def _pointer(problem: ErrorDetails, ours: frozenset[str]) -> str:
-    """Return a JSON pointer (RFC 6901) as far as the names are ours; of an unknown field, the object that holds it."""
+    """Return a JSON pointer (RFC 6901) as far as the names are ours, or `Kind/name` as a bundle has them; of an unknown
+    field, the object that holds it."""
     steps = problem["loc"][:-1] if problem["type"] == "extra_forbidden" else problem["loc"]
     pointer = ""
     for step in steps:
-        if isinstance(step, str) and step not in ours:
+        if isinstance(step, str) and step not in ours and not is_tool(step):
             break
-        pointer += f"/{step}"
+        pointer += f"/{pointer_step(str(step))}"
     return pointer
 
 

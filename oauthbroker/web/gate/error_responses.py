@@ -39,7 +39,8 @@ def error_page(error: BrokerError, locale: Locale, *, reference: str = "", statu
     """Render an error for a person; `reference` is the request id to quote. `status` overrides the code's own."""
     if isinstance(error, AlreadyConnected):
         name, text = error.app_name, PAGES[locale]
-        said = {"person": text.connected_lead_own, "program": text.connected_lead_program}.get(error.asker, "")
+        leads = {"person": text.connected_lead_own, "program": text.connected_lead_program}
+        said = leads.get(error.asker, text.connected_lead)
         return render_outcome("connected", error.code, name, locale, reference=reference, status=status, sentence=said)
     outcome = _OUTCOMES.get(error.code, "failed")
     sentence = error.message(locale)

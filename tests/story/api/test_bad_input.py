@@ -52,6 +52,28 @@ async def test_a_tool_that_the_bundle_lacks_is_named_to_the_runtime_with_the_nea
     assert answer.json()["detail"].startswith("The bundle declares no Tool/mial. Did you mean Tool/mail?")
 
 
+@pytest.mark.parametrize(
+    ("tools", "detail", "pointer"),
+    [
+        ({"Tool/mail": [{"oauthAppRef": 5}]}, "", "/tools/Tool~1mail/0/oauthAppRef"),
+        ({"Tool/ok": [], "Tool/mail": 5}, "", "/tools/Tool~1mail"),
+        ({"Tool/mail": [{"oauthAppRef": "mail"}, {"oauthAppRef": "x", "y": 1}]}, "", "/tools/Tool~1mail/1"),
+        ({"Tool/mail": [{"oauthAppRef": "mail"}, {"oauthAppRef": "mail"}]}, "one app twice", "/tools/Tool~1mail/1"),
+        ({"Tool/mail": [{"oauthAppRef": "mial"}]}, "called mial. Did you mean mail?", "/tools/Tool~1mail/0"),
+        ({"Tool/mail": [{"oauthAppRef": "mail", "scopes": ["nope"]}]}, "The scope nope", "/tools/Tool~1mail/0"),
+        ({"Tool/mail": [{"oauthAppRef": "mail@work"}]}, "without @account", "/tools/Tool~1mail/0"),
+        ({"Tool/ok": None, "no tool at all": None}, "Entry 2 of `tools`", "/tools"),
+    ],
+)
+async def test_a_wrong_entry_of_tools_is_named_to_the_runtime(
+    api: Callers, tools: dict[str, Any], detail: str, pointer: str
+) -> None:
+    turn = {"agentName": "planner", "instanceKey": "1"}
+    said = (await api.runtime.post("/v1/turns", {"turn": turn, "tools": tools})).json()
+    assert detail in said["detail"]
+    assert {pointer} == {each["pointer"] for each in said["errors"]}
+
+
 @pytest.mark.case("81")
 @pytest.mark.parametrize("name", SUBJECT_NAMES)
 @pytest.mark.parametrize("operation", WRITABLE, ids=lambda operation: operation.id)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from oauthbroker.audit.formatting import line_of
 from oauthbroker.records import grant_id
+from oauthbroker.repository.repository import Repository
 from oauthbroker.store.format.port import Entry
-from tests.kit.running_broker import ALICE, TEAM, Harness, turn
+from tests.kit import planted_records
+from tests.kit.running_broker import ALICE, BOB, TEAM, Harness, turn
 from tests.story.api.kit import Callers, checked
 
 
@@ -41,7 +43,6 @@ async def test_an_operator_sees_every_grant_and_no_token(harness: Harness, api: 
         ("state=live", {"files", "team"}),
         ("state=revoked", {"mail"}),
         ("app=mail&state=live", set()),
-        ("app=unknown", set()),
     ],
 )
 async def test_grants_are_chosen_by_app_subject_and_state(
@@ -51,6 +52,28 @@ async def test_grants_are_chosen_by_app_subject_and_state(
     await harness.broker.revoke("mail", subject=ALICE) if "state" in query else None
     found = (await api.operator.get(f"/v1/grants?{query}")).json()["grants"]
     assert apps == {each["app"] for each in found}
+
+
+@pytest.mark.parametrize("kind", ["grants", "auth-sessions"])
+async def test_a_list_of_an_app_that_is_not_there_names_the_nearest_and_one_of_a_removed_app_does_not(
+    harness: Harness, api: Callers, kind: str
+) -> None:
+    grant = await planted_records.grant(harness, "mail", ALICE)
+    await Repository(harness.store).save_grant(replace(grant, app="removed"), expect=0)
+    for app in ("mial", "OAuthApp/mial", "mial@work"):
+        no = await api.operator.get(f"/v1/{kind}?app={app}")
+        assert (404, "oauthAppNotFound") == (no.status, no.code)
+        assert "No app is called mial. Did you mean mail?" == no.json()["detail"]
+    for query in ("app=mail", "app=mail@work", "app=removed", "app=removed@work", f"subject={BOB}"):
+        assert 200 == (await api.operator.get(f"/v1/{kind}?{query}")).status
+
+
+@pytest.mark.parametrize("app", ["mail@%20work", "mail@work%0A", f"OAuthApp/mail@{'x' * 129}"])
+@pytest.mark.parametrize("kind", ["grants", "auth-sessions"])
+async def test_an_account_that_no_app_can_have_is_no_filter(api: Callers, kind: str, app: str) -> None:
+    no = await api.operator.get(f"/v1/{kind}?app={app}")
+    assert (400, "requestInvalid", "/app") == (no.status, no.code, no.json()["errors"][0]["pointer"])
+    assert 200 == (await api.operator.get(f"/v1/{kind}?app=mail@")).status, "the account without a name"
 
 
 @pytest.mark.parametrize("app", ["Tool/mail", "OAuthApp/", "OAuthApp/a/b", ""])

@@ -161,12 +161,19 @@ async def test_a_path_is_passed_on_byte_for_byte(here: Stage) -> None:
     assert here.sent[0].startswith(b"GET /a%2Fb//c%7e;d=%E2%82%AC/.x/... HTTP/1.1\r\n")
 
 
-async def raw(here: Stage, path: str) -> Answer:
-    """A request whose path is sent as it stands, and decoded by the server as uvicorn does."""
+async def test_half_a_character_in_a_path_that_the_server_gives_decoded_alone_is_no_fault(here: Stage) -> None:
+    answer = await raw(here, here.path() + "\ud800", whole=False)
+    assert (201, []) == (answer.status, [line for line in here.harness.log.getvalue().splitlines() if "fault" in line])
+    assert here.sent[0].startswith(b"GET /? HTTP/1.1") or here.sent[0].startswith(b"GET /%3F HTTP/1.1")
+
+
+async def raw(here: Stage, path: str, *, whole: bool = True) -> Answer:
+    """A request whose path is sent as it stands, and decoded by the server as uvicorn does. `whole`: the server gives
+    it undecoded, too."""
     messages, left = list[Any](), [{"type": "http.request", "body": b"", "more_body": False}]
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
-        "path": unquote(path), "raw_path": path.encode(), "query_string": b"", "root_path": "", "extensions": {},
+        "path": unquote(path), "raw_path": path.encode() if whole else None, "query_string": b"", "root_path": "", "extensions": {},
         "headers": [(b"host", b"127.0.0.1:8420"), (b"authorization", f"Bearer {here.tool.bearer}".encode())],
         "client": ("127.0.0.1", 40000), "server": ("127.0.0.1", 8420), "state": {},
     }  # fmt: skip

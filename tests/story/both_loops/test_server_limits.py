@@ -84,6 +84,7 @@ MALFORMED = {
     "an asterisk": (get("*").replace(b"GET", b"OPTIONS"), 400),
     "CONNECT": (get("evil.example:443").replace(b"GET", b"CONNECT"), 400),
     "bytes that are no ASCII in the target": (get("/\xff"), 400),
+    "half a character in the target": (get("/").replace(b"/ ", "/\ud800 ".encode("utf-8", "surrogatepass"), 1), 400),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), 400),
     "SSH": (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", 400),
     "too many headers": (get("/", *(f"X-{n}: a" for n in range(MOST_HEADERS))), 431),

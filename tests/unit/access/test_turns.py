@@ -215,6 +215,12 @@ async def test_a_token_signed_with_another_key_is_unauthenticated_for_any_turn(t
     assert None is await code_of(turns, own_of_ended)
 
 
+async def test_an_entry_of_tools_that_is_not_named_as_a_tool_is_counted_and_never_quoted(turns: Turns) -> None:
+    with pytest.raises(BrokerError, match="Entry 2 of `tools`") as caught:
+        await turns.begin(ALICE, tools={"Tool/mail": None, "a secret": None})
+    assert "secret" not in str(caught.value)
+
+
 async def test_a_runtime_is_told_which_tools_are_not_declared(turns: Turns) -> None:
     with pytest.raises(BrokerError, match="Tool/nope, Tool/no~pe") as caught:
         await turns.begin(ALICE, tools={"Tool/mail": None, "Tool/nope": None, "Tool/no~pe": None})

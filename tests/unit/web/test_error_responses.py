@@ -56,6 +56,12 @@ def test_an_error_ends_on_the_page_that_fits_it(code, title):
     assert ("r-1" in page.html) == (title == "This did not work")
 
 
+@pytest.mark.parametrize("locale, words", [("en", "new one"), ("ko", "새 링크를 요청")])
+@pytest.mark.parametrize("code", [Code.STATE_UNKNOWN, Code.STATE_EXPIRED, Code.STATE_USED])
+def test_a_link_that_no_longer_works_says_where_to_get_another(code, locale, words):
+    assert words in Document(error_page(BrokerError(code), locale).html).text
+
+
 @pytest.mark.parametrize(
     "accept, page",
     [

@@ -6,18 +6,22 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.running.lifecycle import Tries
+from oauthbroker.flowtools.entities.database import Database, apply, plan
+from oauthbroker.flowtools.risk.audit_types import RunDecided
+from oauthbroker.flowtools.running import approvals
+from oauthbroker.flowtools.running.contract import FlowRuns
+from oauthbroker.flowtools.running.lifecycle import Tries, again
 from tests.kit.forms import is_long
-from tests.unit.flowtools.entity_kit import sqlite_url
+from tests.unit.flowtools.entity_kit import entity_of, sqlite_url
 from tests.unit.flowtools.kit import chain
-from tests.unit.flowtools.run_kit import BEGIN, STAFF, World
+from tests.unit.flowtools.run_kit import BEGIN, STAFF, Entries, World, log, policy
 
 THREADS, CALLS = (40, 400) if is_long() else (20, 40)
 COUNT: dict[str, Any] = {"name": "Count", "fields": {"value": {"type": "number", "required": True}}}
@@ -86,6 +90,52 @@ def test_a_call_that_loses_each_race_has_ended_and_changes_nothing_later(
     again = world.runs.call(flow, {"id": "a"}, STAFF)
     assert ("succeeded", True) == (again.state, again.run != result.run)
     assert 1 == world.rows("Count")[0]["value"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("decision", ["cancel", "decline", "approve"])
+def test_of_several_persons_who_decide_at_once_one_decides_and_the_others_are_told(url: str, decision: str) -> None:
+    """On a server one transaction fails as a lost race, and is made again: it then finds the decision."""
+    stops = policy(action="escalate", message="too large")
+    made, start = World(url, policies=[stops], sleep=None), Barrier(8)
+    flow = made.flow({"b": BEGIN, "w": log("one")}, chain("b", "w"), policies=["p"])
+    for _ in range(5):
+        run = str(made.runs.call(flow, {"id": "a", "amount": 6}, STAFF).run)
+
+        def decide(number: int, run: str = run) -> str:
+            database = Database(url)  # of a process of its own
+            start.wait()
+            try:
+                getattr(approvals, decision)(database, run, by=f"p{number}", account="root", audit=made.entries)
+            except ValueError as error:
+                return str(error)
+            finally:
+                database.engine.dispose()
+            return ""
+
+        with ThreadPoolExecutor(8) as pool:
+            told = list(pool.map(decide, range(8)))
+        assert 1 == told.count(""), told
+        assert all("cancelled" in each or "does not wait" in each for each in told if each), told
+        assert 1 == len([each for each in made.entries.of(RunDecided) if each.run == run])
+    made.database.engine.dispose()
+
+
+@pytest.mark.slow
+def test_processes_that_make_the_tables_at_once_have_them(url: str) -> None:
+    """Of entities, and of runs. Each command and each worker may be the first one."""
+    databases, start = [Database(url) for _ in range(8)], Barrier(8)
+
+    def make(database: Database) -> None:
+        start.wait()
+        again(apply)(database, [entity_of(COUNT)])
+        FlowRuns(database, [entity_of(COUNT)], audit=Entries())
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(make, databases))
+    assert [] == plan(databases[0], [entity_of(COUNT)])
+    for database in databases:
+        database.engine.dispose()
 
 
 def test_tries_wait_longer_and_longer_and_end_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
