@@ -21,7 +21,6 @@ from oauthbroker.records import Attempt
 
 MAX_REQUEST_URI: Final = 1024
 _URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:[\x21-\x7e]{{1,{MAX_REQUEST_URI}}}")
-# The known error words. Any other word is a plain refusal. The provider's own text is not passed on.
 
 
 def par_request(

@@ -115,6 +115,7 @@ async def test_a_code_to_type_stands_in_the_answer_unless_links_are_delivered_pr
     caller = Caller(turn(ALICE), private_links=apart)
     asked = await consent_requests.ask(caller, call(), None, "noGrant", lambda _: True)
     assert asked is not None
+    assert session.ticket is not None
     link = f"{BASE}/connect" if apart else f"{BASE}/connect/{session.ticket.reveal()}"
     assert (None if apart else device.prompt, link) == (asked.device_code, asked.authorization_url)
     assert 1 == metrics.value(Metric.AUTHORIZATIONS_REQUIRED, "mail")

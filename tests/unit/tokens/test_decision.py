@@ -34,7 +34,9 @@ UNSATISFIABLE = Refuse(Code.MIN_TTL_UNSATISFIABLE)
 EXPIRED, UNCERTAIN = RequestConsent("expired"), RequestConsent("refreshUncertain")
 RESTS = NOW + timedelta(seconds=300)
 INTENT = Intent("an-attempt", NOW)
-CHOICE = OpenFacts(candidates=(Candidate(label="Acme", facts={"site": "1"}), Candidate(label="Beta", facts={"site": "2"})))
+CHOICE = OpenFacts(
+    candidates=(Candidate(label="Acme", facts={"site": "1"}), Candidate(label="Beta", facts={"site": "2"}))
+)
 
 
 def need(*scopes: str, ttl: int | None = None, **changes: Any) -> Need:
