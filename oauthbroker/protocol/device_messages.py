@@ -42,10 +42,7 @@ _ADDRESS = re.compile(
     r"https?://([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?([/?][A-Za-z0-9._~:/?@!$&()*+,;=%-]*)?"
 )
 _DIGITS = re.compile(r"[0-9]{1,12}")
-_KNOWN = frozenset({
-    "invalid_client", "invalid_request", "invalid_scope", "invalid_target", "unauthorized_client",
-    "unsupported_grant_type", "device_flow_disabled",
-}) | MEANINGS.keys()  # fmt: skip
+_KNOWN = frozenset({"unsupported_grant_type", "device_flow_disabled", *MEANINGS})
 
 CheckUrl = Callable[[str], None]
 

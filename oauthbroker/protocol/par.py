@@ -21,11 +21,6 @@ from oauthbroker.records import Attempt
 
 MAX_REQUEST_URI: Final = 1024
 _URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:[\x21-\x7e]{{1,{MAX_REQUEST_URI}}}")
-# The known error words. Any other word is a plain refusal. The provider's own text is not passed on.
-_KNOWN: Final = frozenset({
-    "invalid_client", "invalid_request", "invalid_scope", "invalid_target", "invalid_redirect_uri",
-    "unauthorized_client", "unsupported_response_type", "access_denied",
-}) | MEANINGS.keys()  # fmt: skip
 
 
 def par_request(
@@ -80,7 +75,7 @@ def pushed_url(app: App, endpoints: Endpoints, request_uri: Secret) -> str:
 
 def _refused(app: App, word: Json) -> BrokerError:
     refused, known = "the provider refused the pushed request", word if isinstance(word, str) else ""
-    return refused_request(app, refused, known, _KNOWN, unknown="for a reason outside RFC 9126")
+    return refused_request(app, refused, known, frozenset(MEANINGS), unknown="for a reason outside RFC 9126")
 
 
 def _unreadable(why: str) -> BrokerError:

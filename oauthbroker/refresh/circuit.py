@@ -147,7 +147,7 @@ class Circuits:
     def open_for(self) -> list[str]:
         """Return the apps whose circuits are open now. Circuits of grants are not counted."""
         now = self._clock.monotonic()
-        return [app for app, circuit in self._circuits.items() if circuit.code is not None and circuit.until > now]
+        return [app for app, circuit in self._circuits.items() if circuit.until > now]
 
     def worked(self, app: str, grant: str = "") -> None:
         """Close the circuits after a successful answer. Grants that have failed since the last one may try at once,

@@ -18,6 +18,7 @@ from oauthbroker.protocol.callback_checks import (
     MAX_ERROR,
     MAX_QUERY,
     CallbackParams,
+    ValidCallback,
     check_response,
     confirmed_callback,
     cookie_fits,
@@ -49,6 +50,17 @@ def parsed(query: str) -> CallbackParams:
 
 
 # Parsing
+
+
+def test_the_query_which_holds_the_code_is_neither_printed_nor_compared() -> None:
+    queries = [f"code=the-code&state={STATE}{more}" for more in ("", "&more=1")]
+    for one, two in (
+        (parsed(queries[0]), parsed(queries[1])),
+        tuple(ValidCallback(Secret("c"), query=each.encode()) for each in queries),
+    ):
+        assert one == two
+        assert "the-code" not in f"{one!r}{two!r}"
+    assert (b"", b"") == (CODE.query, ValidCallback(Secret("c")).query)
 
 
 @pytest.mark.case("1", "7")

@@ -216,6 +216,8 @@ NOT_SIGNED = {
     "a parameter twice": signed(SHOPIFY) + "&shop=some-shop.myshopify.com",
     "upper case": signed(SHOPIFY).rpartition("=")[0] + "=" + signed(SHOPIFY).rpartition("=")[2].upper(),
     "not ASCII": urlencode({**SHOPIFY, "hmac": "é" * 64}),
+    "a value that is no UTF-8": signed(SHOPIFY) + "&more=%ff",
+    "a name that is no UTF-8": signed(SHOPIFY) + "&%ff=1",
     "glued": signed({**SHOPIFY, "a": "1&b=2"}),
 }
 

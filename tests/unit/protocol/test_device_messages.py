@@ -254,6 +254,16 @@ def test_a_refusal_before_the_consent_is_the_operators_fault_or_passes(said: Pro
     assert (30 if code is Code.PROVIDER_RATE_LIMITED else None) == error.retry_after_seconds
 
 
+@pytest.mark.parametrize(
+    "word",
+    ["invalid_request", "invalid_scope", "invalid_target", "unauthorized_client", "unsupported_grant_type",
+     "device_flow_disabled"],
+)  # fmt: skip
+def test_the_operator_reads_the_standards_word_for_the_refusal(word: str):
+    error = refusal(lambda: device_response(DEVICE, answer({"error": word}, 400), strict_url))
+    assert f"the device authorization request was refused: {word}" == error.note
+
+
 @given(st.dictionaries(st.sampled_from([*GOOD, "error"]), st.one_of(st.none(), st.text(), st.integers(), st.floats())))
 def test_every_answer_is_accepted_or_refused_with_a_code(members: dict[str, Any]):
     try:

@@ -218,6 +218,11 @@ def test_another_type_is_refused_and_hands_over_what_to_revoke(token_type):
     assert ["rt", f"{CANARY}-at"] == [token.reveal() for token in error.tokens]
 
 
+def test_an_answer_without_a_type_is_told_from_one_with_another_type():
+    assert "no token type" == refusal(lambda: validated(token_type=None)).note
+    assert "a token type that was not asked for" == refusal(lambda: validated(token_type="mac")).note
+
+
 @pytest.mark.case("26")
 def test_an_alias_counts_as_bearer_only_where_the_profile_names_it():
     app = with_habits(token_type_aliases=("bot", "user"))
@@ -253,6 +258,15 @@ def test_no_profile_hands_out_a_bound_token_as_bearer(
     error = refusal(lambda: token_response(app, answer({**GOOD, "token_type": token_type, **members})))
     assert isinstance(error, RefusedTokens)
     assert Code.TOKEN_RESPONSE_INVALID == error.code
+
+
+@pytest.mark.case("27")
+def test_a_bound_type_at_the_token_path_is_refused_where_the_profile_reads_another_member() -> None:
+    app = with_habits(token_path=("data",), token_names={"token_type": "kind"})
+    found = {**GOOD, "kind": "Bearer"}
+    assert f"{CANARY}-at" == token_response(app, answer({"data": found})).access_token.reveal()
+    found["token_type"] = "DPoP"
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: token_response(app, answer({"data": found})))
 
 
 @pytest.mark.case("27")

@@ -288,6 +288,14 @@ def test_the_open_circuits_are_those_of_apps_and_then_of_grants(circuits: Circui
     ] == circuits.open_now()
 
 
+def test_an_app_whose_pause_is_over_counts_as_open_no_longer(circuits: Circuits, clock: TestClock) -> None:
+    circuits.failed("files", OURS)
+    circuits.failed("mail", DOWN)
+    assert ["files"] == circuits.open_for()
+    clock.advance(30)
+    assert [] == circuits.open_for()
+
+
 async def test_grants_that_failed_last_hold_half_of_the_places(circuits: Circuits) -> None:
     """Their calls may hang. The others need not wait for them."""
     leave, inside = asyncio.Event(), list[str]()

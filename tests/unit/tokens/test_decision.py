@@ -12,6 +12,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.scope_ceiling import ScopeNeed
 from oauthbroker.records import Grant, RefreshState, Token
+from oauthbroker.records.open_facts import Candidate, OpenFacts
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.refresh.writeback import Refreshed
 from oauthbroker.tokens.decision import (
@@ -33,6 +34,9 @@ UNSATISFIABLE = Refuse(Code.MIN_TTL_UNSATISFIABLE)
 EXPIRED, UNCERTAIN = RequestConsent("expired"), RequestConsent("refreshUncertain")
 RESTS = NOW + timedelta(seconds=300)
 INTENT = Intent("an-attempt", NOW)
+CHOICE = OpenFacts(
+    candidates=(Candidate(label="Acme", facts={"site": "1"}), Candidate(label="Beta", facts={"site": "2"}))
+)
 
 
 def need(*scopes: str, ttl: int | None = None, **changes: Any) -> Need:
@@ -69,6 +73,9 @@ BY_LINE: dict[str, tuple[Grant | None, Need, Decision]] = {
     "revoked": (grant_with(revoked=True), need(), RequestConsent("revoked")),
     "without a token": (grant_with(token=None), need(), RequestConsent("revoked")),
     "quarantined": (refreshable(ended="quarantined"), need(), RequestConsent("revoked")),
+    "its key was rejected": (grant_with(rejected=True), need(), RequestConsent("keyRejected")),
+    "one of several sites must be chosen": (grant_with(open_facts=CHOICE), need(), RequestConsent("choiceNeeded")),
+    "a fact is missing, and there is no choice": (grant_with(open_facts=OpenFacts(missing=("site",))), need(), USE),
     "a scope is missing": (grant_with(), need("read", "write"), RequestConsent("scopes")),
     "the missing scope was declined": (
         grant_with(declined={"write": 1}), need("read", "write"), RequestConsent("scopesDeclined"),

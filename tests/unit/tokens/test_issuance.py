@@ -124,6 +124,12 @@ async def test_a_turn_whose_subject_was_exchanged_is_not_answered_with_the_one_b
     assert Code.SUBJECT_UNAVAILABLE is code_of(await context.get_access_token("mail"))
 
 
+async def test_a_turn_without_subjects_has_no_answer_of_another_one(harness: Harness) -> None:
+    (issuance,) = caller_of(await remembered(harness)).issued.values()
+    apps = harness.broker.bundle.apps
+    assert [True, False] == [issuance.fits(each, apps) for each in (turn(), Turn("planner", "1"))]
+
+
 async def test_the_time_of_a_token_call_is_the_one_that_passed_on_the_clock(harness: Harness) -> None:
     await harness.broker.oauth(turn()).get_access_token("mail")
     times = harness.broker.metrics.times[Timing.TOKEN_CALL, ("ready",)]

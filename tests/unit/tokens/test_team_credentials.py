@@ -17,10 +17,11 @@ from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.outside_values import OutsideValue
 from oauthbroker.model.static_credential import CredentialField, Placement, StaticCredential, packed
 from oauthbroker.observability.logging import json_log
+from oauthbroker.records import Grant
 from oauthbroker.testing import TestClock
 from oauthbroker.tokens.team_credentials import TeamCredentials
 from oauthbroker.tokens.team_values import FRESH_SECONDS, KEPT_SECONDS, PAUSE_SECONDS, RETRY_SECONDS, TeamValues
-from tests.kit.samples import NOW, app_with
+from tests.kit.samples import NOW, app_with, grant_with
 
 ALICE, TEAM = "acme:user:1", "acme:team:1"
 PLACE: Any = "vault:mail"
@@ -31,6 +32,7 @@ CREDENTIAL = StaticCredential(
     team_fallback=True,
 )
 APP = app_with(credential=CREDENTIAL)
+BOTH = TurnAuth(subjects={"user": ALICE, "global": TEAM})
 
 
 class Vault:
@@ -103,8 +105,8 @@ async def test_a_value_that_was_removed_there_is_used_no_longer() -> None:
 @pytest.mark.parametrize(
     ("auth", "changes", "key"),
     [
-        (TurnAuth(subjects={"user": ALICE, "global": TEAM}), {}, GrantKey("mail", TEAM)),
-        (TurnAuth(subjects={"user": ALICE, "global": TEAM}), {"team_fallback": False}, None),
+        (BOTH, {}, GrantKey("mail", TEAM)),
+        (BOTH, {"team_fallback": False}, None),
         (TurnAuth(subjects={"user": ALICE, "global": ALICE}), {}, None),
         (TurnAuth(subjects={"user": ALICE}), {}, None),
         (None, {}, None),
@@ -118,3 +120,33 @@ def test_a_user_without_a_credential_has_the_one_of_the_turns_team(auth: Any, ch
     app = replace(APP, credential=replace(CREDENTIAL, **changes))
     call: Any = SimpleNamespace(app=app, key=GrantKey("mail", ALICE))
     assert key == team.key(caller, call)
+
+
+@pytest.mark.parametrize(
+    ("values", "auth", "stored", "expected"),
+    [
+        (Secret("v"), None, None, "configured"),
+        (None, BOTH, grant_with(subject=TEAM), "stored"),
+        (None, BOTH, None, None),
+        (None, None, grant_with(subject=TEAM), None),
+    ],
+    ids=["of the configuration", "of the store", "the team has none", "no subjects"],
+)
+async def test_the_teams_credential_is_the_configured_one_or_else_the_stored_one(
+    values: Secret | None, auth: Any, stored: Grant | None, expected: str | None
+) -> None:
+    async def configured(*_: object) -> Secret | None:
+        return values
+
+    async def read(key: GrantKey) -> Any:
+        assert key == GrantKey("mail", TEAM)
+        return None if stored is None else SimpleNamespace(record=stored)
+
+    parts: Any = SimpleNamespace(of=configured), SimpleNamespace(grant=read)
+    team = TeamCredentials(values=parts[0], repository=parts[1], clock=TestClock(NOW, frozen=True))
+    caller: Any = SimpleNamespace(turn=SimpleNamespace(auth=auth))
+    call: Any = SimpleNamespace(app=APP, key=GrantKey("mail", ALICE), rejected=None)
+    found = await team.grant(caller, call)
+    kinds = {None: None, ALICE: "configured", TEAM: "stored"}
+    assert expected == kinds[found.subject if found is not None else None]
+    assert values is None or (found is not None and found.token is not None and found.token.access_token == values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -418,3 +419,11 @@ async def test_a_disk_that_fails_ends_a_search_and_a_damaged_entry_does_not(
     with pytest.raises(BrokerError) as raised:
         assert [each async for each in store.find(tag)]
     assert Code.STORE_UNAVAILABLE is raised.value.code
+
+
+async def test_an_entry_that_needs_no_new_seal_is_no_unreadable_one(store: FileStore) -> None:
+    """Another process may have sealed or removed it while its lock was awaited. None would count it as damaged."""
+    sealed, gone = store.key("grants", "a"), store.key("grants", "b")
+    await store.put(sealed, b"a", expect=0)
+    for key in (sealed, gone):
+        assert False is await store._writer.change(key, partial(store._entries.reseal, key))

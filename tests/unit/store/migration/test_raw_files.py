@@ -40,6 +40,15 @@ def test_a_mark_that_another_command_has_changed_stays(raw: RawFiles, expect: Mi
         assert (Code.STORE_LOCKED, MARK) == (refused.value.code, raw.mark())
 
 
+def test_tags_are_loose_once_their_record_is_gone(raw: RawFiles, tmp_path: Path) -> None:
+    tags = frozenset({("app", "a" * 32), ("subject", "b" * 32)})
+    raw.write("grants", [RawRecord(digit * 64, b"x", tags) for digit in "123"])
+    assert 0 == raw.loose_tags("grants")
+    for name in ("1" * 64, "3" * 64):
+        (tmp_path / "store" / "data" / "grants" / name).unlink()
+    assert 4 == raw.loose_tags("grants")
+
+
 def test_a_kind_is_a_folder_with_records_and_no_hidden_one(raw: RawFiles, tmp_path: Path) -> None:
     record = RawRecord("0" * 64, b"x", frozenset())
     raw.write("grants", [record])
