@@ -1,4 +1,4 @@
-"""The plug-in of flow tools stays small: 8226 lines of Python for all of it.
+"""The plug-in of flow tools stays small: 8,226 lines of Python for all of it.
 
 It was 4,000 until flows also had to send requests and mail, to wait for consents and decisions, to be tools of agents,
 and to be served: by HTTP, webhooks, schedules and queues. Refunds, composites, adapters of packages
