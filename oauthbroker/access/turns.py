@@ -112,11 +112,8 @@ class Turns:
         `turnEnded` for its own token after the turn or token has ended."""
         digest = token_digest(token.encode("utf-8", "surrogatepass"))
         known = self._known.get(digest)
-        if (
-            known is None
-            or known.bundle is not self.config.bundle
-            or await self.records.get(known.locator) is not known.record
-        ):
+        newest = None if known is None else await self.records.get(known.locator)
+        if known is None or known.bundle is not self.config.bundle or newest is not known.record:
             self._known.forget(digest)
             known = await self._validated(token)
             self._known.keep(digest, known)

@@ -169,8 +169,7 @@ class Repository(GrantRecords):
 
     async def waiting(self, app: str, subject: str) -> list[Versioned[AuthSession]]:
         """Return the open sessions of a subject for an app, of all its accounts, oldest first."""
-        _, found = await self.waiting_list(app, subject)
-        return found
+        return (await self.waiting_list(app, subject))[1]
 
     async def waiting_list(
         self, app: str, subject: str, but: Collection[str] = ()

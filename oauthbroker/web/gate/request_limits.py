@@ -179,7 +179,7 @@ class Gate:
     async def _run(self, scope: Scope, exchange: HttpExchange) -> Response | None:
         """Let the routes answer. Return a response for their failures."""
         try:
-            exchange.begin_time()
+            self.deadlines.set(exchange)
             try:
                 await self.app(scope, exchange.receive, exchange.send)
             finally:

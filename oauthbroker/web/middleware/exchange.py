@@ -49,13 +49,9 @@ class HttpExchange:
         self.most = self._received = 0
         self.received_all = False
         self.is_late = False  # it had no answer in time, and was ended
-
-    def begin_time(self) -> None:
-        """Begin the time within which this task has to begin the answer."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  (a server calls applications in tasks)
         self._task, self._tries = task, task.cancelling()
-        self._deadlines.set(self)
 
     def end_late(self) -> None:
         self.is_late = True

@@ -27,7 +27,7 @@ async def lasting(deadlines: Deadlines, work: Callable[[HttpExchange], Awaitable
     """Return the seconds after which the work was ended; None if it came to its own end."""
     began = asyncio.get_running_loop().time()
     exchange = HttpExchange(unused, unused, request_id="", headers=(), deadlines=deadlines)
-    exchange.begin_time()
+    deadlines.set(exchange)
     try:
         await work(exchange)
     except asyncio.CancelledError:
