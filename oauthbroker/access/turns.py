@@ -121,7 +121,8 @@ class Turns:
         `turnEnded` for its own token after the turn or token has ended."""
         digest = token_digest(token.encode("utf-8", "surrogatepass"))
         known = self._known.get(digest)
-        if known is None or known.bundle is not self.config.bundle or not await self._is_newest(known.record):
+        newest = None if known is None else await self.records.get(known.locator)
+        if known is None or known.bundle is not self.config.bundle or newest is not known.record:
             self._known.forget(digest)
             known = await self._validated(token)
             self._known.keep(digest, known)
@@ -153,9 +154,6 @@ class Turns:
         record = await self.records.get(locator)
         if record is None or self._is_over(expires_at, record):
             raise BrokerError(Code.TURN_ENDED)
-
-    async def _is_newest(self, record: TurnRecord) -> bool:
-        return await self.records.get(record.locator) is record
 
     def _is_over(self, expires_at: datetime, record: TurnRecord) -> bool:
         return has_passed(min(expires_at, record.expires_at), record.created_at, self.clock.now())

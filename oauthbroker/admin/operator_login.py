@@ -13,7 +13,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App
 from oauthbroker.model.broker_login import BrokerLogin, Operators
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.protocol.authorization_request import code_challenge
+from oauthbroker.protocol.authorization_request import attempt_of
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls
 from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, check_response, parse_callback
 from oauthbroker.protocol.discovery import Discovery
@@ -106,13 +106,8 @@ class OperatorLogin:
 def attempt_from(derived: Callable[[str], str]) -> Attempt:
     """Return the values of one browser's attempt. `derived` makes a secret of 256 bits for each label, base64url, which
     only the broker and not that browser can make."""
-    verifier = Secret(derived("verifier"))
-    return Attempt(
-        state=Secret(derived("locator")[:LOCATOR_LENGTH] + derived("state")),
-        challenge=code_challenge(verifier),
-        verifier=verifier,
-        nonce=Secret(derived("nonce")),
-    )
+    state = derived("locator")[:LOCATOR_LENGTH] + derived("state")
+    return attempt_of(derived("verifier"), state, derived("nonce"))
 
 
 def _client(login: BrokerLogin) -> BrokerLogin:

@@ -157,8 +157,7 @@ class Opening:
             grant = await self.repository.grant(wish.key)
             if not still_needed(grant.record if grant is not None else None):
                 return None
-            listed = await self.repository.waiting_lists.of(app.name, wish.key.subject)
-            waiting = await self.repository.waiting_on(listed)
+            listed, waiting = await self.repository.waiting_list(app.name, wish.key.subject)
             found = await self._reusable(app, wish, waiting)
             if found is not None:
                 return found

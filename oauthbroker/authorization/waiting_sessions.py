@@ -27,8 +27,8 @@ class WaitingSessions:
         """Complete every other session of the pair that this grant satisfies. Its event is stored in its own record.
         One with claims needs those with which the grant was made."""
         left = list[str]()  # no other session of the pair begins or ends under its lease
-        listed = await self.repository.waiting_lists.of(grant.app, grant.subject)
-        for other in await self.repository.waiting_on(listed, but={first.locator}):
+        listed, others = await self.repository.waiting_list(grant.app, grant.subject, but={first.locator})
+        for other in others:
             if not await self._complete_other(grant, other, first.claims):
                 left.append(other.record.locator)
         await self.repository.waiting_lists.save(listed, left)

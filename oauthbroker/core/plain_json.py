@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Any, Final
 
 from oauthbroker.core.dataclasses import dataclass
@@ -71,13 +72,10 @@ class _Copier:
 
     def __init__(self, limits: JsonLimits) -> None:
         self._limits = limits
-        self._characters, self._values = limits.size, limits.values
+        self._characters, self._values = limits.size, limits.values - 1  # without the outermost one
         self._open = set[int]()  # the containers around the present one
 
     def copied(self, value: object, levels: int) -> Json:
-        self._values -= 1
-        if self._values < 0:
-            raise NotPlainJson(f"it has more than {self._limits.values} values: use fewer", whole=True)
         kind = type(value)
         if value is None or kind is bool:
             return value
@@ -85,19 +83,22 @@ class _Copier:
             return self._text(value)
         if issubclass(kind, (int, float)):
             return _number(value)
-        if not issubclass(kind, (dict, list, tuple)):
+        base: Any = dict if issubclass(kind, dict) else list if issubclass(kind, list) else tuple
+        if not issubclass(kind, base):
             raise NotPlainJson(f"it holds a value of the type '{type_name(value)}', {_OTHER}")
         if id(value) in self._open:
             raise NotPlainJson("it contains itself: refer to it by a text")
         if levels == 0:
             raise NotPlainJson(f"it has more than {self._limits.levels} levels: put the inner ones into a text")
+        self._values -= base.__len__(value)
+        if self._values < 0:
+            raise NotPlainJson(f"it has more than {self._limits.values} values: use fewer", whole=True)
         self._open.add(id(value))
-        copy = self._object(value, levels - 1) if issubclass(kind, dict) else self._array(value, levels - 1)
+        copy = self._object(value, levels - 1) if base is dict else self._array(base.__iter__(value), levels - 1)
         self._open.discard(id(value))
         return copy
 
-    def _array(self, value: Any, levels: int) -> list[Json]:
-        elements = list.__iter__(value) if issubclass(type(value), list) else tuple.__iter__(value)
+    def _array(self, elements: Iterator[object], levels: int) -> list[Json]:
         copy: list[Json] = []
         try:
             copy.extend(self.copied(each, levels) for each in elements)
@@ -113,7 +114,7 @@ class _Copier:
             if name in copy:
                 raise NotPlainJson("it has two members that have one name in JSON: use texts as names")
             try:
-                copy[name] = self.copied(each, levels)
+                copy[name] = self._text(each) if type(each) is str else self.copied(each, levels)
             except NotPlainJson as problem:
                 problem.below(name)
                 raise

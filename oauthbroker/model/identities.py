@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from oauthbroker.model.token_request import WrongArgument
 
@@ -34,6 +35,18 @@ def check_subject(subject: object) -> None:
     """Raise `requestInvalid` unless it names a subject."""
     if not is_subject(subject):
         raise WrongArgument("subject", "subject", "value" if isinstance(subject, str) else "type")
+
+
+def wrong_subject(subjects: Mapping[str, Any]) -> str:
+    """Return the subject, by its place in a turn, that is given and is none; empty if there is none. An empty text is a
+    missing subject."""
+    try:
+        for mode in ("user", "global"):
+            if (said := subjects.get(mode)) not in (None, "") and not is_subject(said):
+                return f"auth/subjects/{mode}"
+    except Exception:  # noqa: BLE001  (a mapping whose own code raises)
+        return "subjects"
+    return ""
 
 
 def _size(text: str) -> int:

@@ -11,7 +11,7 @@ from oauthbroker.core.json_values import MOST_VALUES
 from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json
 from oauthbroker.core.strict_json import MAX_DEPTH, Json
 from oauthbroker.model.accounts import check_accounts
-from oauthbroker.model.identities import is_agent, is_subject
+from oauthbroker.model.identities import is_agent, wrong_subject
 
 SubjectMode = Literal["global", "user"]
 MAX_TARGET_BYTES = 64 * 1024
@@ -44,7 +44,7 @@ class TurnAuth:
         given = {mode: subject for mode, subject in subjects.items() if subject is not None}
         accounts = said.get("accounts", {})
         check_accounts(accounts)
-        if wrong := _wrong_subject(given):
+        if wrong := wrong_subject(given):
             raise _refused(wrong)
         return cls(_texts(said.get("actor", {}), "actor"), given, dict(accounts))
 
@@ -222,19 +222,7 @@ def _wrong_member(turn: Turn) -> str:
     for name, given in (("origin", turn.origin), ("actor", auth.actor), ("subjects", auth.subjects)):
         if type(given) is not dict and not isinstance(given, Mapping):  # plain dictionaries need no look at a registry
             return name
-    return _wrong_subject(auth.subjects)
-
-
-def _wrong_subject(subjects: Mapping[str, Any]) -> str:
-    """Return the subject, by its place in a turn, that is given and is none; empty if there is none. An empty text is a
-    missing subject."""
-    try:
-        for mode in ("user", "global"):
-            if (said := subjects.get(mode)) not in (None, "") and not is_subject(said):
-                return f"auth/subjects/{mode}"
-    except Exception:  # noqa: BLE001  (a mapping whose own code raises)
-        return "subjects"
-    return ""
+    return wrong_subject(auth.subjects)
 
 
 def _read(read: Callable[[Any], Any], given: object) -> Any:

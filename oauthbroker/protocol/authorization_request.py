@@ -20,22 +20,27 @@ RESERVED = frozenset({
 })  # fmt: skip
 
 
-def code_challenge(verifier: Secret) -> str:
+def code_challenge(verifier: str) -> str:
     """Return the S256 code challenge (RFC 7636 section 4.2)."""
     from authlib.oauth2.rfc7636 import create_s256_code_challenge  # imported here: no start needs it
 
-    return str(create_s256_code_challenge(verifier.reveal()))
+    return str(create_s256_code_challenge(verifier))
 
 
 def new_attempt(clock: Clock, locator: str, *, cookie: Secret | None) -> Attempt:
     """Create the values of one authorization attempt: a 256-bit code verifier (RFC 7636 section 4.1), state and
     nonce."""
-    verifier = Secret(random_text(clock, 256))
+    verifier, state, nonce = random_text(clock, 256), random_text(clock, 256), random_text(clock, 256)
+    return attempt_of(verifier, locator + state, nonce, cookie=cookie)
+
+
+def attempt_of(verifier: str, state: str, nonce: str, *, cookie: Secret | None = None) -> Attempt:
+    """Return the attempt that has these values, and the challenge of its verifier."""
     return Attempt(
-        state=Secret(locator + random_text(clock, 256)),
         challenge=code_challenge(verifier),
-        verifier=verifier,
-        nonce=Secret(random_text(clock, 256)),
+        verifier=Secret(verifier),
+        state=Secret(state),
+        nonce=Secret(nonce),
         cookie=digest_of(cookie.reveal()) if cookie is not None else None,
     )
 

@@ -238,7 +238,7 @@ class AuthSession:
         )
 
     def to_plaintext(self) -> bytes:
-        attempt = codec.members(self.attempt)
+        metadata, attempt = {"name": self.id}, codec.members(self.attempt)
         status = codec.members(self) | {"nonce": attempt["nonce"], "cookie": attempt["cookie"]}
         spec = dict(zip(SPEC, map(status.pop, SPEC), strict=True))
         spec["oauthAppRef"] = {"kind": self.kind, "name": self.app}
@@ -248,7 +248,7 @@ class AuthSession:
             verifier, challenge = attempt["codeVerifier"], attempt["codeChallenge"]
             pkce = {"method": "S256", "codeVerifier": verifier, "codeChallenge": challenge}
             spec["flow"] = {"type": "authorization_code", "state": attempt["state"], "pkce": pkce}
-        return codec.encode("AuthSessionRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
+        return codec.encode("AuthSessionRecord", {"metadata": metadata, "spec": spec, "status": status})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> AuthSession:

@@ -169,12 +169,14 @@ class Repository(GrantRecords):
 
     async def waiting(self, app: str, subject: str) -> list[Versioned[AuthSession]]:
         """Return the open sessions of a subject for an app, of all its accounts, oldest first."""
-        return await self.waiting_on(await self.waiting_lists.of(app, subject))
+        return (await self.waiting_list(app, subject))[1]
 
-    async def waiting_on(self, listed: WaitingList, but: Collection[str] = ()) -> list[Versioned[AuthSession]]:
-        """Return the open sessions of a waiting list, oldest first, but those of some locators. Unreadable ones are
+    async def waiting_list(
+        self, app: str, subject: str, but: Collection[str] = ()
+    ) -> tuple[WaitingList, list[Versioned[AuthSession]]]:
+        """Return a waiting list and its open sessions, oldest first, but those of some locators. Unreadable ones are
         left out: no user can complete them."""
-        found = []
+        listed, found = await self.waiting_lists.of(app, subject), []
         for locator in listed.locators:
             if locator in but:
                 continue
@@ -187,13 +189,12 @@ class Repository(GrantRecords):
                 continue
             if versioned is not None and versioned.record.open:
                 found.append(versioned)
-        return found
+        return listed, found
 
     async def forget_waiting(self, app: str, subject: str, gone: Collection[str] = ()) -> None:
         """Keep only open sessions on a pair's waiting list, and none of `gone`. The caller holds the pair's lease."""
-        listed = await self.waiting_lists.of(app, subject)
-        left = [versioned.record.locator for versioned in await self.waiting_on(listed, but=gone)]
-        await self.waiting_lists.save(listed, left)
+        listed, waiting = await self.waiting_list(app, subject, but=gone)
+        await self.waiting_lists.save(listed, [versioned.record.locator for versioned in waiting])
 
     # pending work
 

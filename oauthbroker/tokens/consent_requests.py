@@ -39,6 +39,7 @@ class ConsentRequests:
         """Open an auth session and return its link. None to decide again: a grant arrived meanwhile with which it is
         not needed, or the app's MCP server has moved."""
         app = call.app
+        params = app.params if call.key.account or _is_kept(call, grant) else {}
         target = checked_target(caller.turn.resume_target)
         scopes = step_up(app, call.asked, grant, reason)
         wish = Wish(
@@ -48,7 +49,7 @@ class ConsentRequests:
             reason=reason,
             switch_account=call.switch_account,
             claims=call.claims,
-            params=app.params if call.key.account or _is_kept(call, grant) else {},
+            params=params,
         )
         session = await self.opening.open_session(app, wish, is_needed)
         if session is None or session.config_digest != app.config_digest:

@@ -226,7 +226,7 @@ class OAuthManager:
                 call = call.with_app(await self.mcp_clients.complete(call.app))
             versioned, is_checked = await self._newest(caller, call)
             grant = versioned.record if versioned is not None else None
-            call = call.at_connection(grant)
+            call = call if grant is None else call.at_connection(grant)
             app = call.app
             decision = self.decisions.decide(call, grant)
             if isinstance(decision, RefreshToken):

@@ -88,9 +88,9 @@ class TokenCall(NamedTuple):
     carrier: Carrier | None = None
     claims: str = ""
 
-    def at_connection(self, grant: Grant | None) -> TokenCall:
+    def at_connection(self, grant: Grant) -> TokenCall:
         """Return the call for the app at the host of a grant's connection."""
-        return self.with_app(self.app.at(grant.params)) if grant is not None and self.app.connect_params else self
+        return self.with_app(self.app.at(grant.params)) if self.app.connect_params else self
 
     def with_app(self, app: App) -> TokenCall:
         """Return the call for the app as its server completes it."""
@@ -124,6 +124,7 @@ class Calls:
             words = words_of(app_name, scopes, ttl, carrier)
             scopes = scopes if words is None else words[1]
             name, account = split_ref(app_name)
+            whole_turn(caller.turn)
             return self._validate(caller, self.apps.get(name), account, scopes, ttl, words, carrier)
         except BrokerError:
             raise
@@ -159,7 +160,6 @@ class Calls:
         words: Words | None,
         carrier: Carrier | None,
     ) -> TokenCall:
-        whole_turn(caller.turn)
         if app is None:
             raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
         accounts = caller.turn.auth.accounts if caller.turn.auth is not None else {}

@@ -50,12 +50,11 @@ async def read_body(request: Request, model: type[M], still: Still) -> M:
         raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
     waits: list[bool] = []
     noted = asyncio.get_running_loop().call_soon(waits.append, True)  # runs only if this task gives way
-    receive = request.receive
-    message = await receive()  # the gate has limited the body's size
-    parts = [message.get("body", b"")]
-    while message.get("more_body", False):
-        message = await receive()
+    parts, is_whole = list[bytes](), False
+    while not is_whole:
+        message = await request.receive()  # the gate has limited the body's size
         parts.append(message.get("body", b""))
+        is_whole = not message.get("more_body", False)
     noted.cancel()
     if message["type"] != "http.request":
         raise ClientDisconnect

@@ -179,21 +179,23 @@ class Gate:
     async def _run(self, scope: Scope, exchange: HttpExchange) -> Response | None:
         """Let the routes answer. Return a response for their failures."""
         try:
-            async with asyncio.timeout(None) as limit:
-                exchange.limit = limit
-                self.deadlines.set(limit)
-                try:
-                    await self.app(scope, exchange.receive, exchange.send)
-                finally:
-                    exchange.take_time()
+            self.deadlines.set(exchange)
+            try:
+                await self.app(scope, exchange.receive, exchange.send)
+            finally:
+                is_late = exchange.end_time()
         except ClientDisconnect:
             return None
+        except asyncio.CancelledError:
+            if not is_late:
+                raise
+            return self._too_late(scope, exchange)
         except Exception as exc:  # noqa: BLE001 - the last fence: nothing may reach a server that prints messages
             if isinstance(exc, BrokerError) and not exchange.status:
                 return answer(exc, Request(scope), self.locale)
             if isinstance(exc, HTTPException) and not exchange.status:
                 return bare_answer(exc.status_code, Request(scope), self.locale, exc.headers)
-            if limit.expired():
+            if exchange.is_late:
                 return self._too_late(scope, exchange)
             self.log.error(
                 "fault", exception=type(exc).__qualname__, place=place_of(exc, below=__name__), request_id=exchange.id

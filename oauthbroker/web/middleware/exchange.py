@@ -25,10 +25,12 @@ class HttpExchange:
         "_receive",
         "_received",
         "_send",
+        "_task",
+        "_tries",
         "id",
         "is_known",
+        "is_late",
         "is_relayed",
-        "limit",
         "most",
         "received_all",
         "refused",
@@ -46,7 +48,19 @@ class HttpExchange:
         self.is_relayed = True  # by a proxy, until it was looked at
         self.most = self._received = 0
         self.received_all = False
-        self.limit: asyncio.Timeout | None = None  # the answer has to begin within it
+        self.is_late = False  # it had no answer in time, and was ended
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  (a server calls applications in tasks)
+        self._task, self._tries = task, task.cancelling()
+
+    def end_late(self) -> None:
+        self.is_late = True
+        self._task.cancel()
+
+    def end_time(self) -> bool:
+        """Lift the time limit. Return whether the task was cancelled for it, and for nothing else."""
+        self._deadlines.lift(self)
+        return self.is_late and self._task.uncancel() <= self._tries
 
     async def receive(self) -> Message:
         message = await self._receive()
@@ -70,9 +84,7 @@ class HttpExchange:
 
     def take_time(self) -> None:
         """Lift the time limit."""
-        limit, self.limit = self.limit, None
-        if limit is not None:
-            self._deadlines.lift(limit)
+        self._deadlines.lift(self)
 
 
 def only_value(headers: RawHeaders, name: bytes) -> bytes | None:

@@ -33,7 +33,7 @@ def asked(app: App = APP, *, scopes: tuple[str, ...] = ("read",), nonce: Secret 
 
 def test_the_challenge_is_the_one_of_the_rfc():
     """RFC 7636 appendix B."""
-    verifier = Secret("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk")
+    verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
     assert "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM" == code_challenge(verifier)
 
 
