@@ -33,6 +33,7 @@ pytest_plugins = [
     "oauthbroker.testing.pytest_plugin",  # no test may leak a secret, asked or not
     "tests.kit.hangs",
     "tests.kit.costs",
+    "tests.kit.passed_output",
 ]
 
 E2E = Path(__file__).parent / "e2e"
@@ -151,6 +152,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(10_000, 20, 50)  # a story's objects outlive those of pytest that count as young
         gc.enable()
 
 
