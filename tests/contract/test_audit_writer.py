@@ -431,7 +431,9 @@ WRONG: dict[type[AuditFile], list[Part]] = {
     Reordering: [keeps_entries_in_order],
     Forgetting: [notices_a_tail_that_is_gone, notices_a_process_whose_entries_are_gone],
     Accepting: [
-        refuses_what_it_does_not_keep, tells_of_a_gap_without_another_entry, goes_on_and_counts_what_is_missing,
+        refuses_what_it_does_not_keep,
+        tells_of_a_gap_without_another_entry,
+        goes_on_and_counts_what_is_missing,
     ],
     Once: [repeats_an_entry],
     Unnamed: [finds_entries_by_their_members],
