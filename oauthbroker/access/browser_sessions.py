@@ -17,7 +17,7 @@ from oauthbroker.core.clock import Clock, random_text, url_safe
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, digest_of
-from oauthbroker.model.identities import is_subject
+from oauthbroker.model.identities import check_subject
 from oauthbroker.records.browser_session import BrowserSession, Pages, subjects_of
 from oauthbroker.repository.record_store import RecordStore
 from oauthbroker.repository.repository import Conflict
@@ -54,8 +54,8 @@ class BrowserSessions:
         browser session's id before it is kept. Raises `requestInvalid`, `rateLimited`."""
         if not subjects or not subjects.keys() <= _MODES:
             raise BrokerError(Code.REQUEST_INVALID, note="subjects are global, user, or both")
-        if not all(isinstance(subject, str) and is_subject(subject) for subject in subjects.values()):
-            raise BrokerError(Code.REQUEST_INVALID, note="not a subject")
+        for mode, subject in subjects.items():
+            check_subject(subject, f"subjects/{mode}")
         if self._counted >= MOST:
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
         now, secret = self.clock.now(), random_text(self.clock, 256)

@@ -24,7 +24,7 @@ from oauthbroker.core.spelling import nearest, nearest_tool
 from oauthbroker.model.accounts import check_apps_of_accounts
 from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.model.identities import is_subject
+from oauthbroker.model.identities import check_subject
 from oauthbroker.model.token_request import ScopeNotAllowed, WrongArgument, app_name
 from oauthbroker.model.turn import Turn, TurnLike, checked_target, whole_turn
 from oauthbroker.model.turn_token import (
@@ -289,10 +289,10 @@ def _checked_turn(turn: TurnLike) -> Turn:
     """Return the turn as it is stored. Raises `requestInvalid`."""
     target = checked_target(whole_turn(turn).resume_target)
     subjects, actor = target.auth.subjects, target.auth.actor
-    if not subjects.keys() <= {"global", "user"} or not all(
-        isinstance(each, str) and is_subject(each) for each in subjects.values()
-    ):
+    if not subjects.keys() <= {"global", "user"}:
         raise BrokerError(Code.REQUEST_INVALID, note="subjects")
+    for mode, subject in subjects.items():
+        check_subject(subject, f"turn/auth/subjects/{mode}")
     if not all(isinstance(each, str) for each in actor.values()):
         raise BrokerError(Code.REQUEST_INVALID, note="actor")
     return target.turn

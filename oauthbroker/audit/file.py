@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.chain import MOST_LINE, AuditKeys
@@ -23,6 +24,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import on_thread
 
 MOST_BYTES = 64 * 1024 * 1024
+SCRATCH_BYTES = 64 * 1024  # a disk with so much room takes entries
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _PASSING = frozenset({"EIO", "EMFILE", "ENFILE", "ENOMEM"})  # a later start may not meet them
 
 
@@ -45,6 +48,7 @@ class AuditFile(AuditWriter):
         self._most, self._tell = most_bytes, tell
         self._slot: Slot | None = None
         self._lasting: Code | None = None
+        self._refused: OSError | None = None  # why the last entry that was refused was not written
         self._syncing: set[int] = set()  # descriptors of threads
         why = _why_not_opened(folder)
         self._closed = bool(why)
@@ -84,6 +88,7 @@ class AuditFile(AuditWriter):
                 self._leave()
                 self._take_slot().append(rest, at)
         except OSError as error:
+            self._refused = error.with_traceback(None)  # its frames hold the entry
             why = errno.errorcode.get(error.errno or 0, type(error).__name__)
         else:
             self.failure = self._lasting
@@ -92,6 +97,17 @@ class AuditFile(AuditWriter):
             self._slot.recheck()
         self.failure = Code.AUDIT_UNAVAILABLE
         raise BrokerError(Code.STORE_UNAVAILABLE, note=f"the audit log cannot be written: {why}")
+
+    async def try_again(self) -> None:
+        """Look whether a disk that was full has room. Only the next entry can tell that another fault has passed."""
+        refused = self._refused
+        if self.failure is not Code.AUDIT_UNAVAILABLE or not _is_for_room(refused):
+            return
+        with suppress(OSError):
+            folder = (self._slot or self._take_slot()).folder
+            await on_thread(partial(_take_room, folder))
+            if refused is self._refused:
+                self.failure = self._lasting
 
     async def keep_checkpoint(self) -> None:
         """Sync the log, then write the checkpoint. Call it every few seconds. Raises `storeUnavailable`."""
@@ -185,6 +201,18 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _is_for_room(error: OSError | None) -> bool:
+    """Return whether an entry was refused for want of room: on the disk, or for one more process."""
+    return isinstance(error, NoSlot) or (error is not None and error.errno in _FULL)
+
+
+def _take_room(folder: Path) -> None:
+    """Write and remove a file beside the log. Raises OSError while the disk has no room for it."""
+    with TemporaryFile(dir=folder, buffering=0) as scratch:
+        if os.write(scratch.fileno(), bytes(SCRATCH_BYTES)) != SCRATCH_BYTES:
+            raise OSError(errno.ENOSPC, "the disk took a part")
 
 
 def _why_not_opened(folder: Path) -> str:

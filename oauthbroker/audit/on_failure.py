@@ -42,10 +42,12 @@ class AuditAnyway(AuditWriter):
                 raise
             self._miss(at, error.code)
 
+    async def try_again(self) -> None:
+        await self.kept.try_again()
+        self._fill_gap()
+
     def settle(self) -> None:
-        with suppress(BrokerError):
-            if self._missing:
-                self._tell_of_gap(self._clock.now())
+        self._fill_gap()
         if self._missing:
             self._tell("the audit log lacks entries for ever", missing=self._missing, since=self._since)
 
@@ -58,6 +60,12 @@ class AuditAnyway(AuditWriter):
 
     def trail(self, name: Naming) -> AuditTrail:
         return self.kept.trail(name)
+
+    def _fill_gap(self) -> None:
+        """Write the entry about missing ones, if the log takes it."""
+        with suppress(BrokerError):
+            if self._missing:
+                self._tell_of_gap(self._clock.now())
 
     def _tell_of_gap(self, at: datetime) -> None:
         self.kept.write(AuditGap(missing=self._missing, since=self._since), at)

@@ -45,6 +45,11 @@ class AuditWriter(Protocol):
         """Write entries that are still due, before the end."""
         return
 
+    async def try_again(self) -> None:
+        """Look whether a log without room takes entries again, and set `failure`. Call it each second. Raises
+        nothing."""
+        return
+
     async def keep_checkpoint(self) -> None:
         """Make the entries durable, and their loss noticeable. Call it every few seconds. Raises `storeUnavailable`."""
         return

@@ -25,6 +25,7 @@ from typer.core import TyperGroup
 from oauthbroker.cli.output import json_output
 from oauthbroker.cli.output.commands_here import read_config
 from oauthbroker.cli.output.error_output import in_json, start_status, tell, tell_calls, tell_unforeseen
+from oauthbroker.cli.output.progress import SOMEWHERE, Stopped, unchanged
 from oauthbroker.cli.plugin_commands import PluginCommands, plain_command, plugin_commands
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused, described
@@ -86,9 +87,17 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return super().get_command(ctx, cmd_name) or self._of_plugins.line(cmd_name)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. Raises Stopped at Ctrl-C, at which typer would end without a word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Stopped from None
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0] if args else ""
-        command = command_of(name) if name in COMMANDS else self._of_plugins.command(name)
+        with unchanged():
+            command = command_of(name) if name in COMMANDS else self._of_plugins.command(name)
         if command is not None:
             self.commands[name] = command
             ctx.with_resource(_log_on_stderr())
@@ -144,10 +153,13 @@ for name, text in COMMANDS.items():
 def main() -> None:
     """Run the console script. Every refusal is a sentence on stderr. A reader that closed stdout, such as `head`, ends
     the command without one."""
-    harden()
     try:
+        harden()
         status = run(sys.argv[1:])
         sys.stdout.flush()
+    except KeyboardInterrupt:  # before or after the command
+        typer.echo(SOMEWHERE, err=True)
+        status = STOPPED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes at its end
         status = CRASHED
@@ -186,6 +198,9 @@ def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
         refusal = _naming_config(error, arguments)
         status = tell(refusal)
         return (start_status(refusal) if _split(arguments)[1] == "serve" else status), refusal
+    except Stopped as stopped:
+        typer.echo(str(stopped), err=True)
+        return STOPPED, stopped
     except typer.Abort as stopped:
         typer.echo("Stopped.", err=True)
         return STOPPED, stopped
@@ -225,6 +240,6 @@ def _refuse_in_json(status: int, why: BaseException | None) -> None:
     elif isinstance(why, typer.TyperException):
         json_output.refuse("usage", why.format_message())
     elif status == STOPPED:
-        json_output.refuse("stopped", "Stopped before it was done.")
+        json_output.refuse("stopped", str(why) if isinstance(why, Stopped) else "Stopped before it was done.")
     else:
         json_output.refuse("crash", described(why) if why is not None else "The command ended without an answer.")

@@ -14,7 +14,7 @@ from oauthbroker.cli.output.json_output import begin_stream, one_of_many
 from oauthbroker.cli.output.options import CONFIG, LIMIT, AsJson, ConfigPath
 from oauthbroker.cli.output.tables import shown
 from oauthbroker.cli.stored_records import Listing, check_app, in_vault, vault_of
-from oauthbroker.core.refused import Refused
+from oauthbroker.core.refused import STOPPED, Refused
 
 if TYPE_CHECKING:
     from oauthbroker.audit.lines import AuditLine, Which
@@ -52,7 +52,10 @@ def tail_command(
     which: Which = {"app": app_name, "type": entry_type}
     if follow:
         begin_stream()
-        asyncio.run(_follow(config, limit, which, as_json=as_json))
+        try:
+            asyncio.run(_follow(config, limit, which, as_json=as_json))
+        except KeyboardInterrupt:  # the usual end
+            raise typer.Exit(STOPPED) from None
         return
     found, people = in_vault(config, lambda vault: _newest(vault, limit + 1, which))
     if not found:

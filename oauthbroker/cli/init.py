@@ -9,6 +9,7 @@ import typer
 
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
+from oauthbroker.cli.output.progress import unchanged
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 
@@ -42,7 +43,8 @@ def init_command(
     from oauthbroker.config.bundle.server_environment import load_here
     from oauthbroker.wiring import init_store, with_keys
 
-    loaded = load_here(config)
+    with unchanged():
+        loaded = load_here(config)
     try:
         new = init_store(with_keys(loaded.settings, loaded.env), loaded.env, SystemClock())
     except BrokerError as error:

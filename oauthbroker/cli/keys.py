@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -13,9 +12,9 @@ from oauthbroker.cli.output.commands_here import runnable
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer, say
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.output.progress import progress, resumable
+from oauthbroker.cli.output.progress import progress, resumable, unchanged
 from oauthbroker.cli.output.tables import counted, table
-from oauthbroker.cli.stored_records import within
+from oauthbroker.cli.stored_records import run_within
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def status_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
 
     Reads the header of every record.
     """
-    with progress(as_json=as_json) as shown:
+    with unchanged(), progress(as_json=as_json) as shown:
         found = _run(config, lambda keys: keys.status(shown))
     if as_json:
         answer(found)
@@ -123,8 +122,9 @@ def _run(config: Path, work: Callable[[StoreKeys], Awaitable[T]]) -> T:
     from oauthbroker.config.bundle.server_environment import load_here
     from oauthbroker.wiring.store_keys import open_keys
 
-    loaded = load_here(config)
-    return asyncio.run(within(open_keys(loaded.settings, env=loaded.env), work))
+    with unchanged():
+        loaded = load_here(config)
+    return run_within(open_keys(loaded.settings, env=loaded.env), work)
 
 
 def _advice(found: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from oauthbroker.cli.output.completion_words import secret_keys, secret_names
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import CONFIG, LIMIT, AsJson, ConfigPath, Limit, Yes
+from oauthbroker.cli.output.progress import unchanged
 from oauthbroker.cli.stored_records import Listing, in_vault, unknown
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
@@ -53,7 +54,8 @@ def set_command(
 
     loaded = _load(config)
     name = _checked(name, key)
-    secret, is_read = _value(name, key), (name, key) in loaded.secret_keys
+    with unchanged():
+        secret, is_read = _value(name, key), (name, key) in loaded.secret_keys
     in_vault(loaded, lambda vault: vault.secrets.put(name, key, secret))
     say(f"Kept Secret/{name} {key}.", {"name": name, "key": key, "isRead": is_read}, as_json=as_json)
     if not is_read:
@@ -96,7 +98,8 @@ def remove_command(
 def _load(config: Path) -> Loaded:
     from oauthbroker.config.bundle.server_environment import load_here
 
-    return load_here(config)
+    with unchanged():
+        return load_here(config)
 
 
 def _checked(name: str, key: str) -> str:

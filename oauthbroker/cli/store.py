@@ -12,7 +12,7 @@ import typer
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer, say
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.output.progress import progress, resumable
+from oauthbroker.cli.output.progress import progress, resumable, stoppable, unchanged
 from oauthbroker.cli.output.tables import counted, table
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
@@ -99,7 +99,7 @@ def verify_command(place: Place = "", as_json: AsJson = False, config: ConfigPat
     from oauthbroker.wiring.store_place import word_of
 
     settings, env, log = _settings(config)
-    with progress(as_json=as_json) as shown:
+    with unchanged(), progress(as_json=as_json) as shown:
         found = verify_store(place or word_of(settings), settings, env=env, log=log, progress=shown)
     lines = [
         *(f"{record}: {what}" for record, what in found.faults),
@@ -133,7 +133,7 @@ def export_command(
 
     settings, env, log = _settings(config)
     words = [*(recipient or ()), *_lines_of(recipients_file)]
-    with progress(as_json=as_json) as shown:
+    with stoppable("Stopped. No archive was written."), progress(as_json=as_json) as shown:
         kinds, damaged = export_store(file, words, settings, env=env, clock=SystemClock(), log=log, progress=shown)
     apart = _kept_apart(config)
     lines = [*(f"Left out, does not open: {place}" for place in damaged), *apart]
@@ -215,8 +215,9 @@ def _settings(config: Path) -> tuple[Settings, Mapping[str, str], Log]:
     from oauthbroker.config.bundle.server_environment import load_here
     from oauthbroker.wiring import with_keys
 
-    loaded = load_here(config)
-    return with_keys(loaded.settings, loaded.env), loaded.env, logger_log()
+    with unchanged():
+        loaded = load_here(config)
+        return with_keys(loaded.settings, loaded.env), loaded.env, logger_log()
 
 
 def _kept_apart(config: Path) -> list[str]:

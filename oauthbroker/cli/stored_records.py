@@ -12,6 +12,7 @@ import typer
 
 from oauthbroker.cli.output.commands_here import runnable
 from oauthbroker.cli.output.json_output import ListAnswer
+from oauthbroker.cli.output.progress import NOTHING, SOMEWHERE, Stopped
 from oauthbroker.cli.output.tables import Table, shown
 from oauthbroker.core.dataclasses import KW_ONLY, dataclass
 from oauthbroker.core.refused import Refused
@@ -38,13 +39,24 @@ async def vault_of(config: Path | Loaded) -> AsyncIterator[Vault]:
 
 
 def in_vault(config: Path | Loaded, work: Callable[[Vault], Awaitable[T]]) -> T:
-    """Run `work` on the store of a configuration."""
-    return asyncio.run(within(vault_of(config), work))
+    """Run `work` on the store of a configuration. Raises Stopped, as `run_within` does."""
+    return run_within(vault_of(config), work)
 
 
-async def within(opened: AbstractAsyncContextManager[Opened], work: Callable[[Opened], Awaitable[T]]) -> T:
-    async with opened as it:
-        return await work(it)
+def run_within(opened: AbstractAsyncContextManager[Opened], work: Callable[[Opened], Awaitable[T]]) -> T:
+    """Open something and run `work` on it. Raises Stopped at Ctrl-C, and knows whether `work` had begun."""
+    begun = False
+
+    async def run() -> T:
+        nonlocal begun
+        async with opened as it:
+            begun = True
+            return await work(it)
+
+    try:
+        return asyncio.run(run())
+    except KeyboardInterrupt:
+        raise Stopped(SOMEWHERE if begun else NOTHING) from None
 
 
 def check_app(config: Path, typed: str | None) -> None:

@@ -1,11 +1,29 @@
-"""Steps of a request's path that lead out of it, in every spelling that a server may resolve."""
+"""Check a request's path: its percent signs, and steps that lead out of it in any spelling that a server resolves."""
 
 from __future__ import annotations
 
 import re
 from urllib.parse import unquote
 
+from oauthbroker.core.errors import BrokerError, Code
+
 _ENDS = re.compile(r"[/\\]")
+_LOOSE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+class WrongPercentSign(BrokerError):
+    """`requestInvalid` for a path with a percent sign that is not needed, or lacks its digits."""
+
+    hint = "percentSign"
+
+    def __init__(self, note: str) -> None:
+        super().__init__(Code.REQUEST_INVALID, note=note)
+
+
+def check_percent_signs(path: str) -> None:
+    """Raise `requestInvalid` unless two hexadecimal digits follow each percent sign (RFC 3986 section 2.1)."""
+    if "%" in path and _LOOSE.search(path):
+        raise WrongPercentSign("a percent sign of the path lacks its two digits")
 
 
 def climbs(path: str) -> bool:

@@ -14,8 +14,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.json_values import MOST_VALUES
 from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json
 from oauthbroker.core.strict_json import MAX_DEPTH
-from oauthbroker.model.identities import is_agent
-from oauthbroker.model.token_request import WrongArgument
+from oauthbroker.model.identities import check_agent
 from oauthbroker.model.turn import ResumeTarget, TurnLike, checked_target, whole_turn
 from oauthbroker.records import AgentEvent
 
@@ -41,8 +40,7 @@ def namespaced_event(
         raise _refused("type: namespace.word, outside of the broker's own namespaces")
     if idempotency_key is not None and not (isinstance(idempotency_key, str) and 0 < len(idempotency_key) <= MAX_KEY):
         raise _refused(f"idempotency_key: a text of at most {MAX_KEY} characters")
-    if not is_agent(agent):
-        raise WrongArgument("agentName", "agentName")
+    check_agent(agent)
     asking = whole_turn(turn).resume_target
     target = checked_target(replace(asking, agent_name=agent, instance_key=instance_key or asking.instance_key))
     event_id = f"evt-{random_text(clock, 128)}" if idempotency_key is None else _id_of(target, kind, idempotency_key)

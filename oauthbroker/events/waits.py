@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from sys import float_info
 from typing import Any
 
 from oauthbroker.core.clock import Clock
@@ -15,8 +14,8 @@ from oauthbroker.events.foreign_events import namespaced_event
 from oauthbroker.events.port import EventLease, Queues
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.model.identities import is_encodable
-from oauthbroker.model.token_request import WrongArgument
+from oauthbroker.model.identities import check_agent
+from oauthbroker.model.token_request import checked_wait
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import Turn, TurnLike
 from oauthbroker.repository.repository import Conflict, Repository
@@ -39,9 +38,9 @@ class Events:
         shutting down, or if `gone` is set because the caller has disconnected.
 
         Settle it with `.ack()` or `.nack()`. Raises `agentForwarded` for an agent whose events are forwarded,
-        `requestInvalid` for a name that is empty or no text, and for a wait that is no number.
+        `requestInvalid` for what names no agent, and for a wait that is negative or no number.
         """
-        deadline = self._clock.monotonic() + _checked_wait(wait)
+        deadline = self._clock.monotonic() + checked_wait(wait)
         while gone is None or not gone.is_set():
             self.check_polled(agent)
             changed = self._queues.listen()
@@ -54,9 +53,8 @@ class Events:
 
     def check_polled(self, agent: str) -> None:
         """Raise `agentForwarded` if the configuration forwards the events of an agent: no other consumer may take
-        one. Raise `requestInvalid` for anything but a text. An agent of an earlier version may have any name."""
-        if not is_encodable(agent):
-            raise WrongArgument("agentName", "agentName")
+        one. Raise `requestInvalid` for what names no agent."""
+        check_agent(agent)
         if self._config.bundle.forwards(agent):
             raise BrokerError(Code.AGENT_FORWARDED)
 
@@ -92,21 +90,25 @@ class Events:
 
     async def settle(self, agent: str, event_id: str, lease: str, *, done: bool) -> bool:
         """Settle a delivery from another process by its ids: `ack` if `done`, else `nack`. False when the lease is not
-        valid."""
+        valid. Raises `requestInvalid` for what names no agent, as do the other methods."""
+        check_agent(agent)
         settled = await (self._queues.ack if done else self._queues.nack)(agent, event_id, lease)
         self._notifier.notify()  # the conversation's next event may be free now
         return settled
 
     async def unsettled(self, agent: str, leases: Collection[str]) -> set[str]:
         """Return the leases that are still valid."""
+        check_agent(agent)
         return await self._queues.unsettled(agent, leases)
 
     async def settled(self, agent: str, leases: Collection[str]) -> set[str]:
         """Return the leases that were recently settled, by `ack` or `nack`."""
+        check_agent(agent)
         return await self._queues.settled(agent, leases)
 
     async def dead(self, agent: str) -> list[dict[str, object]]:
         """Return the agent's dead letters, oldest first, as JSON objects."""
+        check_agent(agent)
         return [dead.event.to_json() for dead in reversed(await self._queues.dead(agent)) if dead.event is not None]
 
     @asynccontextmanager
@@ -129,12 +131,6 @@ class Events:
                     await _hand_over(delivery, callback)
             except (BrokerError, Conflict):  # the store failed: leased events are delivered again after their lease
                 await self._clock.sleep(1)
-
-
-def _checked_wait(seconds: object) -> float:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not abs(seconds) <= float_info.max:
-        raise WrongArgument("wait", "wait")
-    return seconds
 
 
 async def _hand_over(delivery: EventLease, callback: Callable[[EventLease], Awaitable[None]]) -> None:
@@ -162,7 +158,7 @@ class Outcomes:
 
         An unknown or deleted session counts as expired. Raises `requestInvalid` for a malformed id or time.
         """
-        deadline = self._clock.monotonic() + _checked_wait(timeout)
+        deadline = self._clock.monotonic() + checked_wait(timeout)
         while True:
             signal = self._notifier.listen()
             outcome = await self.now(auth_session_id)

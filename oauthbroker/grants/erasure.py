@@ -29,6 +29,7 @@ from oauthbroker.grants.found_records import Erased, FoundRecords
 from oauthbroker.grants.plugin_erasure import PluginErasure
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.identities import check_subject
+from oauthbroker.model.token_request import checked_wait
 from oauthbroker.plugins.declaration import SubjectRecords
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.repository.repository import KINDS, Conflict, Repository, Versioned
@@ -79,6 +80,7 @@ class Erasure:
         Raises the store code of a grant that could not be revoked here.
         """
         check_subject(subject)
+        checked_wait(patience)
         one_at_a_time = self._running.setdefault(subject, asyncio.Lock())
         async with one_at_a_time:
             seen = await (self._begun(subject, progress) if seen is None else self._found_again(seen))

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.path_steps import climbs
+from oauthbroker.core.path_steps import check_percent_signs, climbs
 from oauthbroker.model.api_refusals import HostForbidden, MethodForbidden, PathForbidden
 from oauthbroker.model.apps import App
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, ConnectedHost
@@ -81,6 +81,7 @@ def _target(app: App, method: str, authority: str, path: str, scheme: str | None
     path = path or "/"
     if len(path) > LONGEST_PATH or not _PATH.fullmatch(path):
         raise BrokerError(Code.REQUEST_INVALID, note="path")
+    check_percent_signs(path.partition("?")[0])  # servers differ: most refuse the request, some take the sign itself
     path = path if path[0] == "/" else f"/{path}"
     if not app.api.base_path:  # else it may stand in the path, and the grant's data have to tell
         _check_path(app.api, path)

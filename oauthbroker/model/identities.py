@@ -26,15 +26,16 @@ def is_agent(name: object) -> bool:
     return name.isascii() or _size(name) > 0
 
 
-def is_encodable(text: object) -> bool:
-    """Tell whether it is a text that is not empty, and can be written in UTF-8."""
-    return isinstance(text, str) and _size(text) > 0
-
-
-def check_subject(subject: object) -> None:
-    """Raise `requestInvalid` unless it names a subject."""
+def check_subject(subject: object, place: str = "subject") -> None:
+    """Raise `requestInvalid` unless it names a subject. `place` is its place in a request of the API."""
     if not is_subject(subject):
-        raise WrongArgument("subject", "subject", "value" if isinstance(subject, str) else "type")
+        raise WrongArgument("subject", place, "value" if isinstance(subject, str) else "type")
+
+
+def check_agent(name: object) -> None:
+    """Raise `requestInvalid` unless it names an agent."""
+    if not is_agent(name):
+        raise WrongArgument("agentName", "agentName", "value" if isinstance(name, str) else "type")
 
 
 def wrong_subject(subjects: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from sys import float_info
 from typing import Any, Protocol
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -27,6 +28,13 @@ class WrongArgument(BrokerError):
         super().__init__(Code.REQUEST_INVALID, note=argument, most=most)
         self.hint = hint
         self.errors = ({"pointer": f"/{argument}", "problem": problem},) if argument else ()
+
+
+def checked_wait(seconds: object) -> float:
+    """Return a number of seconds from 0. Raises `requestInvalid` for anything else."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= float_info.max:
+        raise WrongArgument("wait", "wait")
+    return seconds
 
 
 class NotScopes(WrongArgument):

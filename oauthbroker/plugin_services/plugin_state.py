@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.token_request import checked_wait
 from oauthbroker.records.plugin_value import PluginValue
 from oauthbroker.repository.plugin_values import PluginValues
 from oauthbroker.repository.repository import Conflict, Key, Lease
@@ -75,7 +76,7 @@ class PluginState:
         """Hold a lock of this plug-in against all tasks and processes. Waits at most `wait` seconds, then raises
         `storeLocked`. It blocks no `change`: ask `lost` right before an effect that must happen once. Each name is an
         empty file that stays, so use few."""
-        return self._values.store.lease(self._values.store.key("plugin", self._plugin, name), wait=wait)
+        return self._values.store.lease(self._values.store.key("plugin", self._plugin, name), wait=checked_wait(wait))
 
     def _place(self, key: str) -> Key:
         if not isinstance(key, str) or not 0 < len(key) <= MOST_KEY:

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json
-from oauthbroker.model.identities import is_subject
+from oauthbroker.model.identities import check_subject
 from oauthbroker.records.plugin_value import PluginValue
 from oauthbroker.repository.versioned import in_place, opened, readable_records, stored
 from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Store, Tag
@@ -85,8 +85,8 @@ class PluginValues:
 
 
 def _body(value: PluginValue) -> bytes:
-    if not all(map(is_subject, value.subjects)):
-        raise BrokerError(Code.REQUEST_INVALID, note="not a subject")
+    for subject in value.subjects:
+        check_subject(subject)
     try:
         copy = plain_json(value.value, LIMITS)
         problem = "" if copy == value.value else "it would come back changed: use lists, and texts as names of members"

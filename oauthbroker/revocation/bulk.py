@@ -14,6 +14,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Pass, to_its_end
 from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.token_request import checked_wait
 from oauthbroker.repository.repository import Conflict, Due, DueWork, PendingRevocation, Repository
 from oauthbroker.revocation.pending_revocations import RevocationOutcome, can_tell, outcome_by_others
 from oauthbroker.revocation.revoke import ASK_AGAIN, Revoke
@@ -87,7 +88,7 @@ class BulkRevocation:
         `Retry-After`. Revocations still pending then are sent by a running broker, or by the next call for the same
         pairs. A caller that is cancelled waits for the grants whose end is being written, so that the figures are true.
         """
-        chosen = list(dict.fromkeys(pairs))
+        patience, chosen = checked_wait(patience), list(dict.fromkeys(pairs))
         figures = figures if figures is not None else RevocationFigures()
         figures.chosen = len(chosen)
         for start in range(0, len(chosen), AT_ONCE):

@@ -218,6 +218,7 @@ class Running:
             self._repeat(seconds, seconds, {"markers": refresh.repair}),
             self._repeat(seconds, seconds, {"store": self._probe}),
             self._repeat(AWAY_SECONDS, AWAY_SECONDS, {"return of the store": self._look_if_away}),
+            self._repeat(AWAY_SECONDS, AWAY_SECONDS, {"return of the audit log": parts.audit.try_again}),
             self._repeat(UPKEEP_SECONDS, UPKEEP_SECONDS, {"checkpoint of the audit log": parts.audit.keep_checkpoint}),
         ]
         if self._keys is not None:

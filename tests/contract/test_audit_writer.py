@@ -126,6 +126,21 @@ async def refuses_what_it_does_not_keep(backend: AuditBackend) -> None:
     assert await backend.is_sound()
 
 
+async def tells_of_a_gap_without_another_entry(backend: AuditBackend) -> None:
+    log = AuditAnyway(kept=backend.open(), clock=TestClock(), metrics=Metrics(), tell=lambda *_, **__: None)
+    with backend.refusing():
+        enter(log, 3)
+        await log.try_again()
+        assert Code.AUDIT_UNAVAILABLE is log.failure
+    await log.try_again()
+    await log.try_again()
+    assert log.failure is None
+    gaps = await log.trail(KEYS.name).tail(9, type=AuditGap.__name__)
+    assert [3] == [line.fields["missing"] for line in gaps]
+    log.close()
+    assert await backend.is_sound()
+
+
 async def goes_on_and_counts_what_is_missing(backend: AuditBackend) -> None:
     log = AuditAnyway(kept=backend.open(), clock=TestClock(), metrics=Metrics(), tell=lambda *_, **__: None)
     with backend.refusing():
@@ -206,7 +221,7 @@ async def notices_a_process_whose_entries_are_gone(backend: AuditBackend) -> Non
 Part = Callable[[AuditBackend], Awaitable[None]]
 PARTS: tuple[Part, ...] = (
     keeps_entries_in_order, repeats_an_entry, refuses_what_it_does_not_keep, goes_on_and_counts_what_is_missing,
-    finds_entries_by_their_members, blocks_no_loop_and_no_other_process,
+    tells_of_a_gap_without_another_entry, finds_entries_by_their_members, blocks_no_loop_and_no_other_process,
 )  # fmt: skip
 SHARED_PARTS: tuple[Part, ...] = (
     goes_on_after_a_process_that_was_killed, notices_a_tail_that_is_gone, notices_a_process_whose_entries_are_gone,
@@ -415,7 +430,11 @@ WRONG: dict[type[AuditFile], list[Part]] = {
     Dropping: [keeps_entries_in_order, refuses_what_it_does_not_keep],
     Reordering: [keeps_entries_in_order],
     Forgetting: [notices_a_tail_that_is_gone, notices_a_process_whose_entries_are_gone],
-    Accepting: [refuses_what_it_does_not_keep, goes_on_and_counts_what_is_missing],
+    Accepting: [
+        refuses_what_it_does_not_keep,
+        tells_of_a_gap_without_another_entry,
+        goes_on_and_counts_what_is_missing,
+    ],
     Once: [repeats_an_entry],
     Unnamed: [finds_entries_by_their_members],
     Restarting: [goes_on_after_a_process_that_was_killed],

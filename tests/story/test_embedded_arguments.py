@@ -17,7 +17,7 @@ from tests.kit.running_broker import ALICE, Harness, global_app, running, turn, 
 NO_SUBJECTS = ["x" * 4_000, "é" * 600, "\ud800", 5, b"alice"]
 NO_AGENTS = ["", "a/b", ".", "..", "x" * 257, "a\nb", "\ud800", 5, None]
 NO_SECONDS = [60.0, 59.5, math.nan, -1, True, "60", 10**12]
-NO_WAITS = ["5", None, math.nan, math.inf, True, pytest.param(-(10**400), id="no float")]
+NO_WAITS = ["5", None, math.nan, math.inf, True, -1, -0.5, pytest.param(10**400, id="no float")]
 
 
 def of(subject: object, mode: str = "user") -> Turn:
@@ -66,15 +66,28 @@ async def test_a_name_with_points_or_other_letters_is_an_agents(harness: Harness
     assert await harness.broker.events.lease(agent) is not None
 
 
-@pytest.mark.parametrize("agent", ["", "\ud800", 5, None, b"planner"])
-async def test_a_lease_for_no_agent_is_refused(harness: Harness, agent: Any) -> None:
-    await refused(harness.broker.events.lease(agent), "agentName")
+@pytest.mark.parametrize("agent", [*NO_AGENTS, b"planner"])
+async def test_each_call_about_events_refuses_a_name_that_no_agent_can_have(harness: Harness, agent: Any) -> None:
+    broker, events = harness.broker, harness.broker.events
+    for call in (
+        events.lease(agent), events.settle(agent, "evt", "lease", done=True), events.unsettled(agent, ["lease"]),
+        events.settled(agent, ["lease"]), events.dead(agent), broker.on_granted(agent, _never).__aenter__(),
+    ):  # fmt: skip
+        await refused(call, "agentName")
+
+
+async def _never(_lease: object) -> None:
+    raise AssertionError("there is no such agent")
 
 
 @pytest.mark.parametrize("seconds", NO_WAITS)
 async def test_a_wait_that_is_no_number_of_seconds_is_refused(harness: Harness, seconds: Any) -> None:
     await refused(harness.broker.events.lease("planner", wait=seconds), "wait")
     await refused(harness.broker.wait("as-" + "A" * 22, seconds), "wait")
+    await harness.connected()
+    for call in (harness.broker.erase(ALICE, patience=seconds), harness.broker.grants.revoke_all(patience=seconds)):
+        await refused(call, "wait")
+    assert await harness.broker.revoke("mail", subject=ALICE), "a refused call had ended the grant"
 
 
 @pytest.mark.parametrize("seconds", NO_SECONDS)
@@ -144,6 +157,8 @@ async def test_an_operators_call_for_no_subject_is_refused(harness: Harness, sub
         broker.erasure.find_records(subject),
         broker.grants.revoke_all(subject=subject),
         broker.sessions.list(subject=subject),
+        broker.confirm("handle", subject),
+        broker.connections.link({"user": subject}),
     ):
         await refused(call, "subject")
     with pytest.raises(BrokerError):

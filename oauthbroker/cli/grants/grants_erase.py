@@ -9,7 +9,7 @@ import typer
 
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer
-from oauthbroker.cli.output.progress import progress, resumable
+from oauthbroker.cli.output.progress import progress, resumable, unchanged
 from oauthbroker.cli.output.tables import counted, facts, shown
 from oauthbroker.core.progress import Progress
 from oauthbroker.grants.found_records import Erased, FoundRecords
@@ -31,7 +31,7 @@ COUNTED = {
 
 def run(config: Path, subject: str, patience: float, *, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Erase a subject after confirmation. Return the exit status. Idempotent; may be stopped at any moment."""
-    with progress(as_json=as_json) as counts:
+    with unchanged(), progress(as_json=as_json) as counts:
         found = asyncio.run(_look(config, subject, counts))
     if found.empty or dry_run:
         typer.echo(f"{_summed(found)} Nothing was changed.", err=True)

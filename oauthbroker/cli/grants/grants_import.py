@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, TextIO
 import typer
 
 from oauthbroker.cli.output.json_output import answer
-from oauthbroker.cli.output.progress import progress
+from oauthbroker.cli.output.progress import progress, unchanged
 from oauthbroker.cli.output.tables import counted, facts, shown
 from oauthbroker.cli.stored_records import unknown
 from oauthbroker.config import Loaded
@@ -81,9 +81,11 @@ class Wanted:
 
 def run(config: Path, file: str, wanted: Wanted) -> int:
     """Import the file and return the exit status. Without `refused`, one problem and nothing is written."""
-    loaded = load_here(config)
+    with unchanged():
+        loaded = load_here(config)
     with _created(wanted.refused) if wanted.refused is not None else nullcontext() as refused:
-        checked = _validated(file, loaded, wanted)
+        with unchanged():
+            checked = _validated(file, loaded, wanted)
         if refused is not None:
             _write(refused, checked.problems)
         elif checked.problems:
@@ -102,7 +104,8 @@ def run(config: Path, file: str, wanted: Wanted) -> int:
 def _run(config: Path, loaded: Loaded, incoming: Sequence[Incoming], figures: ImportFigures, wanted: Wanted) -> bool:
     """Write the lines, or predict what would be written. True if Ctrl-C ended it before."""
     if wanted.dry_run:
-        asyncio.run(_foresee(loaded, incoming, figures, replace=wanted.replace))
+        with unchanged():
+            asyncio.run(_foresee(loaded, incoming, figures, replace=wanted.replace))
         return False
     try:
         with progress(as_json=wanted.as_json) as figures.progress:

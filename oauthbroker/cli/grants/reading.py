@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from oauthbroker.cli.output.progress import progress
-from oauthbroker.cli.stored_records import Listing, bare_id, by_id, check_app, id_start, vault_of, within
+from oauthbroker.cli.output.progress import progress, unchanged
+from oauthbroker.cli.stored_records import Listing, bare_id, by_id, check_app, id_start, run_within, vault_of
 from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.progress import Count
 from oauthbroker.core.refused import Refused
@@ -114,7 +113,8 @@ class GrantReader:
                 add(await _summaries(vault, keys[start : start + BLOCK]))
 
     def _in_vault(self, work: Callable[[Vault], Awaitable[T]]) -> T:
-        return asyncio.run(within(vault_of(self._config), work))
+        with unchanged():
+            return run_within(vault_of(self._config), work)
 
     async def _read(self, vault: Vault, take: Callable[[GrantHead], bool]) -> int:
         """Give heads to `take` until it returns true. Return how many. Raises Refused for none of an unknown app."""

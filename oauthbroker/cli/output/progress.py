@@ -8,30 +8,45 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from typing import Final, TextIO
 
-import typer
-
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.progress import Progress, unseen
-from oauthbroker.core.refused import STOPPED
 
 SOON: Final = 0.5  # seconds until a terminal shows anything
 OFTEN: Final = 0.1  # seconds between two changes on it
 SELDOM: Final = 5.0  # seconds between two lines elsewhere
+NOTHING: Final = "Stopped. Nothing was changed."
+SOMEWHERE: Final = "Stopped before it was done. If it changes something, look how far it came before you type it again."
 _CLEAR: Final = "\r\x1b[K"
 
 
+class Stopped(Exception):
+    """Ctrl-C, with a sentence about what the command has changed."""
+
+    def __init__(self, text: str = SOMEWHERE) -> None:
+        super().__init__(text)
+
+
 @contextmanager
-def resumable() -> Iterator[None]:
-    """Say after Ctrl-C that the command, which may be repeated, goes on where it was stopped."""
+def stoppable(text: str) -> Iterator[None]:
+    """Raise Stopped with this text at Ctrl-C, which work within may have met already."""
     try:
         yield
-    except KeyboardInterrupt:
-        typer.echo("Stopped. Type this again: finished records are not repeated.", err=True)
-        raise typer.Exit(STOPPED) from None
+    except (KeyboardInterrupt, Stopped):
+        raise Stopped(text) from None
+
+
+def unchanged() -> AbstractContextManager[None]:
+    """Say after Ctrl-C that nothing was changed: the command has only read so far."""
+    return stoppable(NOTHING)
+
+
+def resumable() -> AbstractContextManager[None]:
+    """Say after Ctrl-C that the command, which may be repeated, goes on where it was stopped."""
+    return stoppable("Stopped. Type this again: finished records are not repeated.")
 
 
 @contextmanager

@@ -150,9 +150,12 @@ def _missing(connection: psycopg.Connection[Any], *, is_store: bool) -> dict[int
     left = {number: text for number, text in known.items() if number not in there}
     first = min(left, default=0)
     if left and (first == min(known) or first < max(there)) and connection.execute(_HAS_TABLES).fetchone() is not None:
+        found = f"has {', '.join(map(str, sorted(there)))}" if there else "is empty" if is_store else "is missing"
+        newest = max(there, default=0)
+        hint = f"a newer oauthbroker wrote {newest}, so upgrade" if newest > max(known) else "waiting does not help"
         raise _lasting(
-            f"the tables are there, but oauthbroker.schema_version has not their number {first}: "
-            "restore that table from a backup; waiting does not help"
+            f"the tables are there, but oauthbroker.schema_version {found} and lacks their number {first}: "
+            f"{hint}, or restore that table from a backup"
         )
     return left
 

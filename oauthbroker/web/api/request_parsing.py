@@ -23,7 +23,8 @@ MOST_BODIES, LONGEST_BODY = 1_000, 2048  # that are remembered
 _JSON = b"application/json"
 _HINTS = {
     "/turn/auth/subjects/user": "subject", "/turn/auth/subjects/global": "subject", "/subject": "subject",
-    "/turn/agentName": "agentName", "/agentName": "agentName", "/minTtlSeconds": "minTtl",
+    "/subjects/user": "subject", "/subjects/global": "subject", "/turn/agentName": "agentName",
+    "/agentName": "agentName", "/agent": "agentName", "/minTtlSeconds": "minTtl",
 }  # fmt: skip
 _PROBLEMS: dict[str, Literal["missing", "unknown", "type", "value"]] = {
     "missing": "missing",
@@ -77,7 +78,11 @@ def parsed(model: type[M], body: bytes) -> M:
 
 
 def _parsed(model: type[M], body: bytes) -> M:
-    members = decode_object(body, Code.REQUEST_INVALID)
+    try:
+        members = decode_object(body, Code.REQUEST_INVALID)
+    except BrokerError as error:
+        error.hint = "strictJson"
+        raise
     try:
         return model.model_validate(members)
     except ValidationError as error:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oauthbroker.core.errors import BrokerError, Code, Locale, place_of
+from oauthbroker.core.path_steps import WrongPercentSign, check_percent_signs
 from oauthbroker.core.sentences import listed
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.tracing import Span, is_traced, span
@@ -146,8 +147,9 @@ class Gate:
     def _refusal(self, scope: Scope, exchange: HttpExchange) -> Response | None:
         """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass.
 
-        A path is routed decoded. A character that needs no percent sign has none, so that a proxy in front, which may
-        compare the path as it was sent, sees the same one. The path of a forwarded request is its provider's.
+        A path is routed decoded. A character that needs no percent sign has none, and two hexadecimal digits follow
+        each (RFC 3986 section 2.1), so that a proxy in front, which may compare the path as it was sent, sees the same
+        one. The path of a forwarded request is its provider's, and checked with its target.
         """
         headers, path = dict(scope["headers"]), below_root(scope)
         twice = _repeated(scope["headers"]) if len(headers) < len(scope["headers"]) else ()
@@ -158,10 +160,10 @@ class Gate:
         if len(raw) > TARGET_LIMIT or (query and _is_too_long(query)):
             return answer(BrokerError(Code.REQUEST_TOO_LARGE), Request(scope), self.locale, status=414)
         is_forwarded = path.startswith(PROXIED)
-        is_disguised = b"%" in raw and not is_forwarded and _DISGUISED.search(raw)
-        if is_disguised or _CONTROL.search(scope["path"]):
-            note = "a plain character of the path is percent-encoded" if is_disguised else ""
-            return answer(BrokerError(Code.REQUEST_INVALID, note=note), Request(scope), self.locale)
+        try:
+            _check_path(b"" if is_forwarded else raw, scope["path"])
+        except BrokerError as wrong:
+            return answer(wrong, Request(scope), self.locale)
         streams = is_forwarded or (scope["method"], path) == IMPORTED
         exchange.most = STREAM_LIMIT if streams else BODY_LIMIT
         announced, coded = headers.get(b"content-length"), b"transfer-encoding" in headers
@@ -209,6 +211,16 @@ class Gate:
         response = answer(error, Request(scope), self.locale, status=503 if exchange.received_all else None)
         response.headers["connection"] = "close"
         return response
+
+
+def _check_path(raw: bytes, decoded: str) -> None:
+    """Raise `requestInvalid` for a path that is not written plainly, or holds a control character."""
+    if b"%" in raw:
+        if _DISGUISED.search(raw):
+            raise WrongPercentSign("a plain character of the path is percent-encoded")
+        check_percent_signs(raw.decode("latin-1"))
+    if _CONTROL.search(decoded):
+        raise BrokerError(Code.REQUEST_INVALID, note="a control character in the path")
 
 
 def _repeated(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:

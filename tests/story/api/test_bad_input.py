@@ -196,6 +196,33 @@ async def test_a_wrong_subject_or_agent_has_the_sentence_of_the_embedded_call(
     assert (400, "requestInvalid", True) == (answer.status, answer.code, sentence in answer.text)
 
 
+@pytest.mark.parametrize("subject", ["", "x" * 1_025, 5])
+async def test_each_call_that_takes_a_subject_has_one_sentence_for_a_wrong_one(api: Callers, subject: object) -> None:
+    answers = [
+        await api.runtime.post("/v1/connections", {"subjects": {"user": subject}}),
+        await api.runtime.post("/v1/connections", {"subjects": {"global": subject, "user": subject}}),
+        await api.runtime.post("/v1/auth-sessions/confirm", {"handle": "handle", "subject": subject}),
+        await api.operator.post("/v1/subjects/erase", {"subject": subject}),
+    ]
+    assert {(400, True)} == {(each.status, "a text of 1 to 1024 bytes" in each.text) for each in answers}
+
+
+async def test_each_call_that_takes_an_agent_in_its_path_has_its_sentence(api: Callers) -> None:
+    agent = "x" * 257
+    answers = [
+        await api.runtime.get(f"/v1/agents/{agent}/events"),
+        await api.operator.get(f"/v1/agents/{agent}/dead-letters"),
+    ]
+    assert {(400, True)} == {(each.status, "An agent's name is a text" in each.text) for each in answers}
+
+
+@pytest.mark.parametrize("body", ['{"subjects":{"user":"\\ud800"}}', "{", '{"a":1,"a":1}', "[]", '{"a":NaN}'])
+async def test_a_body_that_is_not_strict_json_is_told_what_such_a_body_is(api: Callers, body: str) -> None:
+    for path in ("/v1/connections", "/v1/turns"):
+        answer = await api.runtime.send("POST", path, body=body.encode())
+        assert (400, True) == (answer.status, "The body is no JSON object of one meaning" in answer.text)
+
+
 @pytest.mark.case("82")
 async def test_a_pointer_leads_to_the_field_and_repeats_nothing(harness: Harness, api: Callers) -> None:
     """A secret in the wrong place, or used as a name, is not sent back or logged."""

@@ -81,6 +81,51 @@ async def test_an_entry_that_is_not_kept_is_an_error_that_can_be_tried_again(
     assert (True, 4, 0, 0) == (found.sound, found.slots[0].head.seq, found.torn, found.unfinished)
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+@pytest.mark.parametrize("is_first", [True, False], ids=["the first entry", "a later entry"])
+async def test_a_log_without_room_is_well_as_soon_as_its_disk_has_room_and_no_sooner(
+    number: int, is_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = AuditFile(tmp_path, KEYS)
+    if not is_first:
+        log.write(ENTRY, AT)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", raising(OSError(number, "no room")))
+        patch.setattr(os, "pwrite", raising(OSError(number, "no room")))
+        with pytest.raises(BrokerError):
+            log.write(ENTRY, AT)
+        await log.try_again()
+        assert Code.AUDIT_UNAVAILABLE is log.failure
+    await log.try_again()
+    assert log.failure is None
+    log.write(ENTRY, AT)
+    log.close()
+    assert (await verification(tmp_path)).sound
+    assert {"audit.jsonl", "audit.anchor"} == {path.name for path in tmp_path.iterdir()}
+
+
+async def test_a_log_that_fails_in_another_way_is_not_well_before_it_has_taken_an_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = AuditFile(tmp_path, KEYS)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", raising(OSError(errno.EIO, "no")))
+        with pytest.raises(BrokerError):
+            log.write(ENTRY, AT)
+    await log.try_again()
+    assert Code.AUDIT_UNAVAILABLE is log.failure
+    log.write(ENTRY, AT)
+    assert log.failure is None
+    log.close()
+
+
+def raising(error: OSError) -> Callable[..., int]:
+    def refuse(*_: object) -> int:
+        raise error
+
+    return refuse
+
+
 async def test_half_a_line_that_cannot_be_taken_back_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from oauthbroker import cli
 from oauthbroker.cli import run
 from oauthbroker.cli.output import json_output
 from oauthbroker.cli.output.json_output import ListAnswer
+from oauthbroker.cli.output.progress import SOMEWHERE
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.testing import Canaries
@@ -100,7 +101,7 @@ def test_an_argument_that_is_no_option_asks_for_nothing(empty: Path, capsys: Any
             {"code": "storeLocked", "message": BrokerError(Code.STORE_LOCKED).message(), "note": "why"},
         ),
         (typer.Abort(), 130, {"code": "stopped", "message": "Stopped before it was done."}),
-        (KeyboardInterrupt(), 130, {"code": "stopped", "message": "Stopped before it was done."}),
+        (KeyboardInterrupt(), 130, {"code": "stopped", "message": SOMEWHERE}),
     ],
 )
 def test_how_a_command_can_end_without_an_answer(

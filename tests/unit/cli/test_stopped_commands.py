@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,11 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import typer
 
-from oauthbroker.cli import keys, store
+from oauthbroker import cli
+from oauthbroker.cli import keys, store, stored_records
 from oauthbroker.cli.grants import grants_erase, grants_import, grants_revoke
 from oauthbroker.cli.grants.reading import Chosen
+from oauthbroker.cli.output.progress import Stopped
 from oauthbroker.config.bundle import server_environment
 from oauthbroker.core.errors import Code
 from oauthbroker.core.refused import STOPPED
@@ -181,7 +183,60 @@ def test_a_stopped_command_that_may_be_repeated_says_so(
         "store copy": lambda: store.copy_command("one", "two", config=CONFIG),
         "store import": lambda: store.import_command(Path("file"), Path("identity"), config=CONFIG),
     }
-    with pytest.raises(typer.Exit) as ended:
+    with pytest.raises(Stopped, match=r"Stopped\. Type this again: finished records are not repeated\."):
         run[command]()
-    assert STOPPED == ended.value.exit_code
-    assert "Stopped. Type this again: finished records are not repeated." in capsys.readouterr().err
+
+
+READING = {
+    "init": ["init"],
+    "grants revoke": ["grants", "revoke", "--app", "mail", "--all", "--yes"],
+    "grants erase": ["grants", "erase", "--subject", "idp:user:1", "--yes"],
+    "grants import": ["grants", "import", "-"],
+    "secrets set": ["secrets", "set", "mail", "key"],
+    "secrets remove": ["secrets", "remove", "mail", "--yes"],
+    "api-keys create": ["api-keys", "create", "ci", "--role", "runtime"],
+    "queues retry": ["queues", "retry", "evt-abcdef"],
+    "keys rotate": ["keys", "rotate"],
+    "keys rewrap": ["keys", "rewrap"],
+    "store copy": ["store", "copy", "one", "two"],
+    "store import": ["store", "import", "file", "--identity", "identity"],
+    "store accept-restore": ["store", "accept-restore", "--yes"],
+    "store migrate": ["store", "migrate"],
+    "audit verify": ["audit", "verify"],
+}
+
+
+@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_command_that_is_stopped_while_it_reads_says_that_nothing_was_changed(
+    name: str, as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"value")))
+    for module in (server_environment, grants_import, grants_revoke):
+        monkeypatch.setattr(module, "load_here", stopped)
+    monkeypatch.setattr(grants_erase, "_look", stopped_later)
+    assert STOPPED == cli.run([*READING[name], *(["--json"] if as_json else [])])
+    said = capsys.readouterr()
+    assert "Stopped. Nothing was changed.\n" == said.err
+    document = {"error": {"code": "stopped", "message": "Stopped. Nothing was changed."}} if as_json else None
+    assert document == (json.loads(said.out) if as_json else None)
+
+
+def test_a_command_that_is_stopped_while_it_is_loaded_has_changed_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "command_of", stopped)
+    assert STOPPED == cli.run(["init"])
+    assert "Stopped. Nothing was changed.\n" == capsys.readouterr().err
+
+
+def test_a_command_that_is_stopped_while_it_writes_says_that_it_may_have_changed_something(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @asynccontextmanager
+    async def vault(_: Path) -> AsyncIterator[Any]:
+        yield SimpleNamespace(secrets=SimpleNamespace(remove=stopped_later))
+
+    monkeypatch.setattr(stored_records, "vault_of", vault)
+    assert STOPPED == cli.run(["secrets", "remove", "mail", "--yes"])
+    assert "If it changes something, look how far it came before you type it again." in capsys.readouterr().err

@@ -151,6 +151,18 @@ def test_a_path_is_visible_ascii_of_bounded_length(path: str) -> None:
         target_at(APP, "GET", "api.example.com", path)
 
 
+@pytest.mark.parametrize("path", ["/%ZZ", "/%", "/a%2", "/%2g", "/%%20", "/%u0041?x=1"])
+def test_a_percent_sign_of_a_path_without_its_two_digits_is_refused_by_name(path: str) -> None:
+    with pytest.raises(BrokerError, match="A percent sign in the path") as caught:
+        target_of(APP, "GET", f"https://api.example.com{path}")
+    assert Code.REQUEST_INVALID is caught.value.code
+
+
+@pytest.mark.parametrize("path", ["/%C3%bc", "/a%25ZZ", "/a?q=100%", "/a?%zz"])
+def test_a_path_with_whole_percent_signs_and_any_query_goes_on(path: str) -> None:
+    assert path == target_of(APP, "GET", f"https://api.example.com{path}").path
+
+
 @pytest.mark.parametrize("method", ["PUT", "get", "CONNECT", "TRACE", "GET\r\nX: y", "", "G\u0415T"])
 def test_only_listed_methods_are_allowed(method: str) -> None:
     assert code_of("https://api.example.com/", method) is Code.API_METHOD_FORBIDDEN

@@ -197,8 +197,15 @@ async def test_a_target_that_is_too_long_or_has_control_characters_goes_no_furth
 )
 async def test_a_path_that_hides_a_plain_character_behind_a_percent_sign_is_refused(path):
     site = a_site(ROUTES)
-    assert 400 == (await ask(site.app, path)).status
+    answer = await ask(site.app, path)
+    assert (400, True) == (answer.status, answer.json["detail"].startswith("A percent sign in the path is not needed"))
     assert "a plain character of the path is percent-encoded" == site.lines[0]["note"]
+
+
+@pytest.mark.parametrize("path", ["/%ZZ", "/%", "/a%2", "/%%41", "/%u0041", "/%-1", "/%25/%"])
+async def test_a_path_with_a_percent_sign_without_its_two_digits_is_refused_by_name(path):
+    answer = await ask(a_site(ROUTES).app, path)
+    assert (400, True) == (answer.status, "lacks its two hexadecimal digits" in answer.json["detail"])
 
 
 @pytest.mark.parametrize(
