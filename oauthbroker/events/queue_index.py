@@ -185,9 +185,9 @@ class Index(QueueView):
         else:
             first, last = final, None
         return Plan(
-            first=first if first != self._before else None,
+            first=first if new_head and first != self._before else None,
             segments=changed,
-            last=last if last not in {first, self._before} else None,
+            last=last if last != first else None,
             before=(*self._before.retired, *sorted(self._added)),
             after=tuple(each for each in final.retired if each not in self._before.retired),
         )
@@ -207,7 +207,10 @@ class Index(QueueView):
     def _hand_over(self) -> None:
         """Move what segments remember to the head: of empty segments, which then leave the list, and of those that
         remember much. The last segment stays."""
-        for number in sorted({*self._changed, *self._before.segments[-1:]}.intersection(self.head.segments)):
+        numbers = {*self._changed, *self._before.segments[-1:]}
+        if self.head is not self._before:
+            numbers.intersection_update(self.head.segments)
+        for number in sorted(numbers):
             segment = self._segment(number)
             leaves = not segment.items and number != self.head.segments[-1]
             if segment.settled and (leaves or len(segment.settled) > SEGMENT_ITEMS):

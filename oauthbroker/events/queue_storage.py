@@ -180,7 +180,10 @@ class QueueStorage:
             if index.head != Head(agent) or not has_events:
                 return index
         self._known.pop(agent)
-        return await rebuilt(self._repository, agent)
+        plan = (await rebuilt(self._repository, agent)).plan()
+        if plan is not None:
+            await to_its_end(asyncio.ensure_future(self._write(agent, plan, (), ())))
+        return await self._found(agent)
 
     async def _look(self) -> None:
         """Find the agents that have segments, once for all: parts that come later are noted as they are seen."""
