@@ -31,7 +31,6 @@ from oauthbroker.store.format.port import Entry, Key, Lease
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
-from tests.faults.queue_crash_kit import small_segments
 from tests.kit.forms import examples
 from tests.kit.queues import put_items
 from tests.unit.records import kit
@@ -533,8 +532,8 @@ class FixedPauses(TestClock):
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Any order of operations in several processes, against a model that says what a queue is: per conversation, a list
-    of (event, attempts, not before, lease); the oldest head that is free comes next."""
+    """Any order of operations, against a model that says what a queue is: per conversation, a list of
+    (event, attempts, not before, lease); the oldest head that is free comes next."""
 
     @initialize(segment=st.sampled_from([1, 2, 3, SEGMENT_ITEMS]))
     def begin(self, segment: int) -> None:
@@ -543,11 +542,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.clock = FixedPauses(kit.CREATED)
         self.store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=self.clock)
-        self.processes = [
-            StoreQueues(repository=Repository(self.store), clock=self.clock, limits=Limits(), metrics=Metrics())
-            for _ in range(2)
-        ]
-        self.queues = self.processes[0]
+        self.queues = StoreQueues(
+            repository=Repository(self.store), clock=self.clock, limits=Limits(), metrics=Metrics()
+        )
         self.waiting: list[int] = []
         self.attempts: dict[int, int] = {}
         self.free_at: dict[int, datetime] = {}
@@ -561,10 +558,6 @@ class QueueMachine(RuleBasedStateMachine):
         if hasattr(self, "runner"):
             self.runner.close()
             self.patch.undo()
-
-    @rule(process=st.sampled_from([0, 1]))
-    def another_process_goes_on(self, process: int) -> None:
-        self.queues = self.processes[process]
 
     @rule(number=st.integers(0, 16))
     def enqueue(self, number: int) -> None:
