@@ -31,6 +31,7 @@ from oauthbroker.store.format.port import Entry, Key, Lease
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
+from tests.faults.queue_crash_kit import small_segments
 from tests.kit.forms import examples
 from tests.kit.queues import put_items
 from tests.unit.records import kit
