@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from oauthbroker.records.event_queue import Head, Item, Segment
 from oauthbroker.repository.queue_parts import HEAD
-from oauthbroker.store.format.port import Entry
+from oauthbroker.repository.repository import Entry
 
 Numbers = tuple[int, ...]
 _BESIDE = 1000  # bytes of a segment beside its items, such as its version

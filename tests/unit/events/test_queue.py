@@ -202,6 +202,20 @@ async def test_a_refused_event_comes_again_later_and_later(queues: StoreQueues, 
         clock.advance(pause * 0.4 + 0.2)
 
 
+@pytest.mark.case("94", "59")
+@pytest.mark.parametrize("refused", [True, False])
+async def test_an_event_that_was_not_free_before_the_clock_was_set_back_comes_at_once(
+    queues: StoreQueues, clock: TestClock, refused: bool
+) -> None:
+    await queues.enqueue(event())
+    delivery = await leased(queues)
+    if refused:
+        await delivery.nack()
+    assert await queues.lease("planner") is None
+    clock.set(clock.now() - timedelta(days=1))
+    assert 2 == (await leased(queues)).attempt
+
+
 @pytest.mark.case("94")
 @pytest.mark.parametrize("how", ["refused", "forgotten"])
 async def test_after_five_attempts_an_event_is_dead_and_the_next_one_comes(
