@@ -12,6 +12,7 @@ from functools import partial
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.lifecycle import Notifier, Pass
+from oauthbroker.events.damaged_queues import Damaged
 from oauthbroker.events.port import (
     BACKOFF_SECONDS,
     DeadEvent,
@@ -56,13 +57,20 @@ class StoreQueues:
 
     @asynccontextmanager
     async def _changing(self, agent: str, *event_ids: str) -> AsyncIterator[Index]:
-        """Change the index, which is as new as the store for these events. A damaged part is noticed before that: what
-        others change at the same time is not rebuilt."""
-        look = partial(self._storage.look, event_ids=event_ids)
-        await self._storage.read(agent, look)
-        async with self._storage.changing(agent) as index:
-            await look(index)
-            yield index
+        """Change the index, which is as new as the store for these events."""
+        looked = False
+        try:
+            async with self._storage.changing(agent) as index:
+                await self._storage.look(index, event_ids)
+                looked = True
+                yield index
+        except Damaged:
+            if looked:
+                raise
+        if not looked:
+            async with self._storage.changing(agent) as index:  # which rebuilds the queue
+                await self._storage.look(index, event_ids)
+                yield index
 
     async def enqueue(self, event: AgentEvent) -> bool:
         """Add an event. The event of a full queue stays in its outbox for the next attempt."""
