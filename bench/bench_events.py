@@ -16,11 +16,16 @@ from typing import Any
 
 from bench.figures import parser, show, timed
 from oauthbroker.core.clock import SystemClock
+from oauthbroker.events.known_queue import KnownQueue
+from oauthbroker.events.port import address_of
 from oauthbroker.events.queue import StoreQueues
+from oauthbroker.events.queue_index import Index
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.records import AgentEvent
+from oauthbroker.records.event_queue import Item
+from oauthbroker.repository.queue_parts import HEAD
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing.stores import open_file_store
 
@@ -38,12 +43,14 @@ def an_event(number: int, agent: str = AGENT) -> AgentEvent:
 
 
 async def main(*, quick: bool) -> None:
-    rounds, deep = (10, 200) if quick else (300, 3_000)
-    for depth in (0, deep):
+    rounds, depths = (10, (0, 200)) if quick else (300, (0, 3_000, 100_000))
+    for depth in depths:
         with tempfile.TemporaryDirectory() as name:
             store = open_file_store(Path(name))
+            repository = Repository(store)
+            await fill(repository, depth, 3 * rounds)
             queues = StoreQueues(
-                repository=Repository(store),
+                repository=repository,
                 clock=SystemClock(),
                 limits=Limits(queue_lease_seconds=3600),
                 metrics=Metrics(),
@@ -55,12 +62,24 @@ async def main(*, quick: bool) -> None:
             await store.close()
 
 
+async def fill(repository: Repository, depth: int, taken: int) -> None:
+    """Write a queue of so many events. Those that are `taken` have bodies."""
+    index = Index(KnownQueue(AGENT))
+    for number in range(depth):
+        event = an_event(number)
+        index.append(Item(id=event.id, address=address_of(event)))
+    for number in range(min(depth, taken)):
+        await repository.events.keep(an_event(number))
+    for segment in index.segments:
+        await repository.queue_parts.put(AGENT, segment.number, segment.to_plaintext(), expect=0)
+    if depth:
+        await repository.queue_parts.put(AGENT, HEAD, index.head.to_plaintext(), expect=0)
+
+
 async def measure(queues: StoreQueues, rounds: int, depth: int) -> None:
     async def enqueue(number: int) -> None:
         await queues.enqueue(an_event(1_000_000 + number))
 
-    for number in range(depth):
-        await queues.enqueue(an_event(number))
     await measured(f"enqueue, {depth} others wait", rounds, enqueue)
     await measured(f"lease and ack, {depth} others wait", rounds, lambda _: take(queues))
     await measured(f"enqueue a known event, {depth} others wait", rounds, enqueue)

@@ -30,6 +30,7 @@ class EntryQueues:
             stored.setdefault(event.target.agent_name, []).append(event.id)
         for agent, event_ids in stored.items():
             async with self._storage.changing(agent, has_events=True) as index:
+                await self._storage.look_at_all(index)
                 for each in index.settled:
                     if each.done:
                         await take(agent, "done", Item(id=each.id, address="", lease=each.lease), None)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Collection, Iterable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from functools import partial
 
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.lifecycle import Notifier, Pass
+from oauthbroker.events.damaged_queues import Damaged
 from oauthbroker.events.port import (
     BACKOFF_SECONDS,
     DeadEvent,
@@ -53,16 +55,35 @@ class StoreQueues:
         self._notifier = notifier or Notifier()
         self._full: set[str] = set()  # agents whose queue has refused an event
 
+    @asynccontextmanager
+    async def _changing(self, agent: str, *event_ids: str) -> AsyncIterator[Index]:
+        """Change the index, which is as new as the store for these events."""
+        looked = False
+        try:
+            async with self._storage.changing(agent) as index:
+                await self._storage.look(index, event_ids)
+                looked = True
+                yield index
+        except Damaged:
+            if looked:
+                raise
+        if not looked:
+            async with self._storage.changing(agent) as index:  # which rebuilds the queue
+                await self._storage.look(index, event_ids)
+                yield index
+
     async def enqueue(self, event: AgentEvent) -> bool:
         """Add an event. The event of a full queue stays in its outbox for the next attempt."""
         agent, item = event.target.agent_name, Item(id=event.id, address=address_of(event))
         if agent in self._full:
-            index = await self._storage.read(agent)
+            index = await self._storage.read(agent, self._storage.look_at_all)
             if not index.knows(event.id) and not index.has_space_for(item):
                 raise QueueFull(item.id)
-        async with self._storage.changing(agent) as index:
+        async with self._changing(agent, event.id) as index:
             new = not index.knows(event.id)
             if new:
+                if not index.has_space_for(item):
+                    await self._storage.look_at_all(index)
                 self._full.add(agent)
                 if not index.has_space_for(item):
                     raise QueueFull(item.id)
@@ -75,7 +96,14 @@ class StoreQueues:
 
     async def lease(self, agent: str) -> EventLease | None:
         """Lease the next event. The lock is taken only if an event is free."""
-        if (await self._storage.read(agent)).next_free(self._clock.now()) is None:
+        free: Item | None = None
+
+        async def look(index: Index) -> None:
+            nonlocal free
+            free = await self._storage.next_free(index, self._clock.now())
+
+        await self._storage.read(agent, look)
+        if free is None:
             return None
         delivery: EventLease | None = None
         try:
@@ -91,7 +119,7 @@ class StoreQueues:
     async def _leased(self, index: Index) -> EventLease | None:
         """Lease the next free event in `index`."""
         now = self._clock.now()
-        while (item := index.next_free(now)) is not None:
+        while (item := await self._storage.next_free(index, now)) is not None:
             event = await readable(self._repository.events.get(item.id))  # a failing store raises
             if event is None or item.attempts >= self._limits.queue_attempts:
                 index.make_dead_letter(item)
@@ -105,19 +133,19 @@ class StoreQueues:
         return None
 
     async def ack(self, agent: str, event_id: str, lease: str) -> bool:
-        async with self._storage.changing(agent) as index:
+        async with self._changing(agent, event_id) as index:
             item = index.leased(event_id, lease)
             if item is None:
                 return index.has_settled(event_id, lease, done=True)
-            index.settle(event_id, lease, done=True)
+            index.settle(event_id, lease, done=True, at=self._clock.now())
         return True
 
     async def nack(self, agent: str, event_id: str, lease: str) -> bool:
-        async with self._storage.changing(agent) as index:
+        async with self._changing(agent, event_id) as index:
             item = index.leased(event_id, lease)
             if item is None:
                 return index.has_settled(event_id, lease, done=False)
-            index.settle(event_id, lease, done=False)
+            index.settle(event_id, lease, done=False, at=self._clock.now())
             if item.attempts >= self._limits.queue_attempts:
                 index.make_dead_letter(item)
                 self._metrics.add(Metric.EVENTS_DEAD)
@@ -129,7 +157,7 @@ class StoreQueues:
         return True
 
     async def extend(self, agent: str, event_id: str, lease: str) -> bool:
-        async with self._storage.changing(agent) as index:
+        async with self._changing(agent, event_id) as index:
             item = index.leased(event_id, lease)
             if item is None:
                 return False
@@ -139,7 +167,7 @@ class StoreQueues:
         return True
 
     async def give_back(self, agent: str, event_id: str, lease: str) -> bool:
-        async with self._storage.changing(agent) as index:
+        async with self._changing(agent, event_id) as index:
             item = index.leased(event_id, lease)
             if item is None:
                 return False
@@ -147,20 +175,18 @@ class StoreQueues:
         return True
 
     async def unsettled(self, agent: str, leases: Collection[str]) -> set[str]:
-        index = await self._storage.read(agent)
-        now = self._clock.now()
-        held = {item.lease for item in index.waiting if not item.is_free(now)}
-        return {lease for lease in leases if lease in held}
+        index = await self._storage.read(agent, partial(self._storage.look_at_leases, leases=leases))
+        return {lease for lease in leases if index.is_held(lease, self._clock.now())}
 
     async def settled(self, agent: str, leases: Collection[str]) -> set[str]:
-        index = await self._storage.read(agent)
-        known = {each.lease for each in index.settled}
-        return {lease for lease in leases if lease in known}
+        index = await self._storage.read(agent, partial(self._storage.look_at_leases, leases=leases))
+        return {lease for lease in leases if index.is_settled(lease)}
 
     async def dead(self, agent: str | None = None, most: int | None = None) -> list[DeadEvent]:
-        indexes = (
-            [await self._storage.read(agent)] if agent is not None else [index async for index in self._storage.all()]
-        )
+        if agent is not None:
+            indexes = [await self._storage.read(agent, self._storage.look_at_all)]
+        else:
+            indexes = [index async for index in self._storage.all()]
         return [await self._dead(item) for index in indexes for item in index.dead[::-1][:most]]
 
     async def _dead(self, item: Item) -> DeadEvent:
@@ -170,25 +196,25 @@ class StoreQueues:
         return DeadEvent(id=item.id, address=address_parts(item.address), attempts=item.attempts, event=event)
 
     async def is_dead(self, agent: str, event_id: str) -> bool:
-        index = await self._storage.read(agent)
+        index = await self._storage.read(agent, partial(self._storage.look, event_ids=()))
         if any(item.id == event_id for item in index.dead):
             return True
         await self._repository.queue_parts.sync()
         return False
 
     async def revive(self, agent: str, event_id: str) -> bool:
-        async with self._storage.changing(agent) as index:
+        async with self._changing(agent, event_id) as index:
             item = index.take_dead_letter(event_id)
             if item is not None:
                 index.append(dataclasses.replace(item, attempts=0))
         return item is not None
 
     async def drop(self, agent: str, event_id: str) -> bool:
-        async with self._storage.changing(agent) as index:
-            return index.drop(event_id)
+        async with self._changing(agent, event_id) as index:
+            return index.drop(event_id, self._clock.now())
 
     async def erase(self, agent: str, event_ids: Collection[str]) -> None:
-        async with self._storage.changing(agent) as index:
+        async with self._changing(agent, *event_ids) as index:
             index.erase(event_ids)
         for event_id in event_ids:
             await self._repository.events.drop(event_id)
@@ -199,12 +225,12 @@ class StoreQueues:
     async def depths(self) -> list[QueueDepth]:
         found, now = list[QueueDepth](), self._clock.now()
         async for index in self._storage.all():
-            waiting = list(index.waiting)
-            leased = sum(item.lease is not None and item.due is not None and item.due > now for item in waiting)
-            head = await readable(self._repository.events.get(waiting[0].id)) if waiting else None
+            waiting, oldest = len(index), next(index.waiting, None)
+            leased = sum(item.lease is not None and item.due is not None and item.due > now for item in index.waiting)
+            head = await readable(self._repository.events.get(oldest.id)) if oldest is not None else None
             depth = QueueDepth(
                 agent=index.head.agent,
-                waiting=len(waiting) - leased,
+                waiting=waiting - leased,
                 leased=leased,
                 dead=len(index.dead),
                 oldest=head.created_at if head else None,
@@ -226,11 +252,11 @@ class StoreQueues:
 
     async def _tidy(self, agent: str, event_ids: Iterable[str]) -> int:
         await self._storage.repair(agent)
-        needed = (await self._storage.read(agent)).needed()
+        needed = (await self._storage.read(agent, self._storage.look_at_all)).needed()
         left = [event_id for event_id in event_ids if event_id not in needed]
         if not left:
             return 0
-        async with self._storage.changing(agent) as index:  # bodies are stored under this lock
+        async with self._changing(agent, *left) as index:  # bodies are stored under this lock
             gone = [event_id for event_id in left if not index.needs(event_id)]
             for event_id in gone:
                 await self._repository.events.drop(event_id)

@@ -7,15 +7,19 @@ its segment, and a dead letter waits again before it leaves the dead ones. An ev
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from oauthbroker.core.dataclasses import dataclass, replace
+from oauthbroker.events.known_queue import KnownQueue
+from oauthbroker.events.queue_view import QueueView
 from oauthbroker.records import AgentEvent
+from oauthbroker.records.event import microseconds
 from oauthbroker.records.event_queue import SEGMENT_ITEMS, Head, Item, Segment, Settled, newest, segments_of
 
-MOST_BYTES = 2 * 1024 * 1024  # some ten thousand unconsumed events
+MOST_BYTES = 20 * 1024 * 1024  # a hundred thousand unconsumed events
 MOST_DEAD = 1000  # older dead letters are deleted
+MOST_DEAD_BYTES = 2 * 1024 * 1024  # the head holds them all
 SPARSE = 16  # segments beyond four times as many as are needed, before they are joined
 
 
@@ -31,135 +35,74 @@ class Plan:
     after: tuple[int, ...]
 
 
-class Index:
-    """A queue's state: waiting items in order, dead letters, and leases that were settled lately. `gone` collects the
-    ids of events that have left it, whose bodies nothing needs; `bodies` collects new events."""
+class Index(QueueView):
+    """A queue's state that is being changed. `gone` collects the ids of events that have left it, whose bodies nothing
+    needs; `bodies` collects new events."""
 
-    def __init__(self, agent: str, head: Head, segments: Iterable[Segment]) -> None:
-        self._before, self._found = head, {each.number: each for each in segments}
-        self.head = replace(head, agent=agent)
-        self.segments = dict(self._found)
+    def __init__(self, known: KnownQueue) -> None:
+        super().__init__(known)
+        self._before = known.head
         self.gone: set[str] = set()
         self.bodies: list[AgentEvent] = []
-        self._added: set[int] = set()
-        self._moved = False
+        self._added = list[int]()
+        self._moved, self._order = False, known.order
 
     @classmethod
     def rebuilt(cls, agent: str, head: Head, numbers: Iterable[int], items: Iterable[Item]) -> Index:
         """Return an index of these items, in segments with new numbers. `numbers` are those of the old ones."""
-        old = {*head.segments, *head.retired, *numbers}
-        index, first = cls(agent, head, ()), max([head.next, *(number + 1 for number in old)])
-        index.segments = {each.number: each for each in segments_of(agent, items, first)}
-        index.head = replace(
-            index.head,
-            segments=tuple(index.segments),
-            next=first + len(index.segments),
-            retired=tuple(sorted(old)),
-        )
-        index._added, index._moved = set(index.segments), True
+        index = cls(KnownQueue(agent, replace(head, agent=agent)))
+        index._order = max((each.order for each in head.settled), default=0)
+        index._move_to_new(items, numbers)
         return index
 
-    # reading
-
-    @property
-    def waiting(self) -> Iterator[Item]:
-        for number in self.head.segments:
-            yield from self.segments[number].items
-
-    def __len__(self) -> int:
-        return sum(len(segment.items) for segment in self.segments.values())
-
-    @property
-    def dead(self) -> list[Item]:
-        """The dead letters, oldest first. After a crash one of them may wait as well: then it waits."""
-        return [item for item in self.head.dead if self.find(item.id) is None]
-
-    @property
-    def settled(self) -> Iterator[Settled]:
-        yield from self.head.settled
-        for segment in self.segments.values():
-            yield from segment.settled
-
-    def find(self, event_id: str) -> Item | None:
-        segment = self._holding(event_id)
-        return None if segment is None else segment.by_id[event_id]
-
-    def leased(self, event_id: str, lease: str) -> Item | None:
-        """Return the item if this lease is its newest one."""
-        item = self.find(event_id)
-        return item if item is not None and item.lease == lease else None
-
-    def _holding(self, event_id: str) -> Segment | None:
-        for segment in self.segments.values():
-            if event_id in segment.by_id:
-                return segment
-        return None
-
-    def knows(self, event_id: str) -> bool:
-        """Return whether the event is in the queue, or has left it lately."""
-        for segment in self.segments.values():
-            if event_id in segment.by_id or event_id in segment.done:
-                return True
-        if any(item.id == event_id for item in self.head.dead):
-            return True
-        return any(each.id == event_id and each.done for each in self.head.settled)
-
-    def needs(self, event_id: str) -> bool:
-        """Return whether the event's body is still needed."""
-        return self._holding(event_id) is not None or any(item.id == event_id for item in self.head.dead)
-
-    def needed(self) -> set[str]:
-        """Return the ids of all events whose bodies are still needed."""
-        return {item.id for item in (*self.waiting, *self.head.dead)}
+    def _move_to_new(self, items: Iterable[Item], numbers: Iterable[int] = ()) -> None:
+        """Put the items into new segments, the only ones."""
+        old = {*self.head.segments, *self.head.retired, *numbers}
+        first = max([self.head.next, *(number + 1 for number in old)])
+        self._changed = {each.number: each for each in segments_of(self.head.agent, items, first)}
+        self._added, self._moved = list(self._changed), True
+        self.head = replace(
+            self.head,
+            segments=tuple(self._changed),
+            next=first + len(self._changed),
+            retired=tuple(sorted(old)),
+        )
 
     def has_space_for(self, item: Item) -> bool:
-        return sum(each.weight for each in self.segments.values()) + item.weight <= MOST_BYTES
-
-    def next_free(self, now: datetime) -> Item | None:
-        """Return the oldest item that is at the head of its address and is neither leased nor backing off."""
-        blocked: set[str] = set()
-        for number in self.head.segments:
-            for item in self.segments[number].heads:
-                if item.address not in blocked and item.is_free(now):
-                    return item
-                blocked.add(item.address)
-        return None
-
-    def has_settled(self, event_id: str, lease: str, *, done: bool) -> bool:
-        return any((each.id, each.lease, each.done) == (event_id, lease, done) for each in self.settled)
-
-    # changing
+        change = sum(new.weight - old.weight for old, new in self._changes())
+        return self.known.item_weight + change + item.weight <= MOST_BYTES
 
     def append(self, item: Item) -> None:
         """Add an item at the end, in a new segment if the last one is full."""
         number = self.head.segments[-1] if self.head.segments else 0
-        if not number or not self.segments[number].has_space_for(item):
+        segment = self._segment(number) if number else None
+        if segment is None or not segment.has_space_for(item):
             number = self.head.next
             self.head = replace(self.head, segments=(*self.head.segments, number), next=number + 1)
-            self.segments[number] = Segment(agent=self.head.agent, number=number)
-            self._added.add(number)
-        self.segments[number] = replace(self.segments[number], items=(*self.segments[number].items, item))
+            segment = Segment(agent=self.head.agent, number=number)
+            self._added.append(number)
+        self._filled.append(number)
+        self._changed[number] = replace(segment, items=(*segment.items, item))
 
     def replace(self, item: Item) -> None:
         segment = self._holding(item.id)
         if segment is not None:
             items = tuple(item if each.id == item.id else each for each in segment.items)
-            self.segments[segment.number] = replace(segment, items=items)
+            self._changed[segment.number] = replace(segment, items=items)
 
     def remove(self, event_id: str) -> None:
         segment = self._holding(event_id)
         if segment is not None:
-            self.segments[segment.number] = replace(
-                segment, items=tuple(each for each in segment.items if each.id != event_id)
-            )
+            items = tuple(each for each in segment.items if each.id != event_id)
+            self._changed[segment.number] = replace(segment, items=items)
 
-    def settle(self, event_id: str, lease: str, *, done: bool) -> None:
+    def settle(self, event_id: str, lease: str, *, done: bool, at: datetime) -> None:
         """Remember a lease that is being settled, in the segment of its event. An event that is done leaves."""
         segment = self._holding(event_id)
         if segment is not None:
-            settled = Settled(id=event_id, lease=lease, done=done, order=self._order())
+            settled = Settled(id=event_id, lease=lease, done=done, order=self._next_order(at))
             items = tuple(each for each in segment.items if not done or each.id != event_id)
-            self.segments[segment.number] = replace(segment, items=items, settled=newest((*segment.settled, settled)))
+            self._changed[segment.number] = replace(segment, items=items, settled=newest((*segment.settled, settled)))
         if done:
             self.take_dead_letter(event_id)
             self.gone.add(event_id)
@@ -175,7 +118,7 @@ class Index:
         self.remove(item.id)
         left = (each for each in self.head.dead if each.id != item.id)
         dead = (*left, replace(item, lease=None, due=None, since=None))
-        kept = _newest_within(dead, MOST_DEAD, MOST_BYTES)
+        kept = _newest_within(dead, MOST_DEAD, MOST_DEAD_BYTES)
         self.gone.update(each.id for each in dead[: len(dead) - len(kept)])
         self.head = replace(self.head, dead=kept)
 
@@ -187,11 +130,11 @@ class Index:
         self.head = replace(self.head, dead=tuple(item for item in self.head.dead if item.id != event_id))
         return found if self.find(event_id) is None else None
 
-    def drop(self, event_id: str) -> bool:
+    def drop(self, event_id: str, at: datetime) -> bool:
         """Remove a dead letter for good. False if the id is unknown."""
         if self.take_dead_letter(event_id) is None:
             return False
-        settled = Settled(id=event_id, lease=None, done=True, order=self._order())
+        settled = Settled(id=event_id, lease=None, done=True, order=self._next_order(at))
         self.head = replace(self.head, settled=newest((*self.head.settled, settled)))
         self.gone.add(event_id)
         return True
@@ -199,74 +142,87 @@ class Index:
     def erase(self, event_ids: Collection[str]) -> None:
         """Remove these events, leased and dead ones too. Their ids are remembered as the oldest, where they displace no
         other id, so that a relay which has already read one does not queue it again."""
-        known = {each.id for each in self.settled if each.done}
-        erased = [Settled(id=event_id, lease=None, done=True) for event_id in sorted(set(event_ids) - known)]
+        new = sorted(event_id for event_id in set(event_ids) if not self.is_done(event_id))
+        erased = [Settled(id=event_id, lease=None, done=True) for event_id in new]
         dead = tuple(item for item in self.head.dead if item.id not in event_ids)
         self.head = replace(self.head, dead=dead, settled=newest((*erased, *self.head.settled)))
-        for segment in list(self.segments.values()):
+        for number in {number for event_id in event_ids for number in self.naming(event_id)}:
+            segment = self._segment(number)
             left = tuple(item for item in segment.items if item.id not in event_ids)
             if left != segment.items:
-                self.segments[segment.number] = replace(segment, items=left)
+                self._changed[number] = replace(segment, items=left)
         self.gone.update(event_ids)
 
-    def _order(self) -> int:
-        """Return the number of the next settlement."""
-        last = max((each.order for each in self.head.settled), default=0)
-        return 1 + max([last, *(segment.order for segment in self.segments.values())])
+    def _next_order(self, at: datetime) -> int:
+        """Return the number of the next settlement: the time, which grows across processes, or one more than the
+        last known number."""
+        self._order = max(self._order + 1, microseconds(at))
+        return self._order
 
     # writing
 
     def plan(self) -> Plan | None:
-        """Return the parts that have to be written; None if nothing has changed."""
-        spare = len(self.head.segments) - SPARSE
-        if spare > 0 and spare > 4 * len(self) // SEGMENT_ITEMS:
+        """Return the parts that have to be written; None if nothing has changed. An index that `is_sparse` has to be
+        as new as the store in all segments."""
+        if self.is_sparse:
             self._join()
         self._hand_over()
-        changed = tuple(each for each in self.segments.values() if each is not self._found.get(each.number))
-        if not changed and not self._moved and self.head == self._before:
+        new_head, listed = self.head is not self._before and self.head != self._before, set(self._changed)
+        if new_head:
+            listed.intersection_update(self.head.segments)
+        changed = tuple(
+            self._changed[number]
+            for number in sorted(listed)
+            if self._changed[number] is not self.known.segments.get(number)
+        )
+        if not changed and not self._moved and not new_head:
             return None
-        final = self._with_retired()
+        final = self._with_retired() if new_head else self._before
         if self._moved:  # the items lie in listed segments until the new ones are listed
             first, last = None, final
-        elif changed and final != self._before:
+        elif changed and new_head:
             first, last = self._with_both(final), final
         else:
             first, last = final, None
         return Plan(
-            first=first if first != self._before else None,
+            first=first if new_head and first != self._before else None,
             segments=changed,
-            last=last if last not in {first, self._before} else None,
+            last=last if last != first else None,
             before=(*self._before.retired, *sorted(self._added)),
             after=tuple(each for each in final.retired if each not in self._before.retired),
         )
 
+    @property
+    def is_sparse(self) -> bool:
+        """Return whether the items are to be moved to fewer segments."""
+        spare = len(self.head.segments) - SPARSE
+        return spare > 0 and spare > 4 * len(self) // SEGMENT_ITEMS
+
     def _join(self) -> None:
         """Move the items to as few segments as hold them. Each old segment has kept an item at least, so this happens
         after more events than it moves."""
-        head = replace(self.head, settled=newest(self.settled))
-        index = Index.rebuilt(head.agent, head, (), self.waiting)
-        self.head, self.segments, self._moved = index.head, index.segments, True
-        self._added = set(index.segments)
+        self.head = replace(self.head, settled=newest(self.settled))
+        self._move_to_new(self.waiting)
 
     def _hand_over(self) -> None:
         """Move what segments remember to the head: of empty segments, which then leave the list, and of those that
         remember much. The last segment stays."""
-        for number in self.head.segments:
-            segment = self.segments[number]
+        numbers = {*self._changed, *self._before.segments[-1:]}
+        if self.head is not self._before:
+            numbers.intersection_update(self.head.segments)
+        for number in sorted(numbers):
+            segment = self._segment(number)
             leaves = not segment.items and number != self.head.segments[-1]
             if segment.settled and (leaves or len(segment.settled) > SEGMENT_ITEMS):
                 self.head = replace(self.head, settled=newest((*self.head.settled, *segment.settled)))
-                self.segments[segment.number] = replace(segment, settled=())
+                self._changed[number] = replace(segment, settled=())
             if leaves:
-                del self.segments[number]
                 left = tuple(each for each in self.head.segments if each != number)
                 self.head = replace(self.head, segments=left)
 
     def _with_retired(self) -> Head:
         """Return the head with the segments that this change retires. Those of an earlier change are deleted by now."""
-        if self.head == self._before:
-            return self.head
-        left = {number for number in self._found if number not in self.segments}
+        left = set(self._before.segments).difference(self.head.segments)
         return replace(self.head, retired=tuple(sorted(left | set(self.head.retired) - set(self._before.retired))))
 
     def _with_both(self, final: Head) -> Head:

@@ -1,57 +1,42 @@
 """Keep queues in the store: a head for each agent, segments with the order and state of its events, and the events'
 bodies beside them.
 
-A body is stored before its place in a segment, and deleted after it. Parts are parsed once for each version.
+A body is stored before its place in a segment, and deleted after it. An operation compares the head, the last segment
+and those of its events with the store, and reads what another process has changed. All segments are compared when
+another process has changed the head: then events may have left, or moved.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from datetime import datetime
 from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
-from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import current_pass, to_its_end
-from oauthbroker.events.port import address_of
+from oauthbroker.events.damaged_queues import Damaged, opened_part, rebuilt
+from oauthbroker.events.known_queue import KnownQueue
 from oauthbroker.events.queue_index import Index, Plan
 from oauthbroker.events.shared_changes import SharedChanges
 from oauthbroker.records import AgentEvent
 from oauthbroker.records.event_queue import Head, Item, Segment
 from oauthbroker.repository.queue_parts import HEAD
-from oauthbroker.repository.repository import Conflict, Entry, Repository
-from oauthbroker.repository.versioned import UNREADABLE, in_place, opened, readable
+from oauthbroker.repository.repository import Conflict, Entry, Key, Repository
+from oauthbroker.repository.versioned import opened, readable
 
-CACHED = 20_000  # parsed parts
-CACHED_BYTES = 8 * 1024 * 1024  # as stored; parsed they take up to three times as much memory
+CACHED = 20_000  # agents
+CACHED_BYTES = 48 * 1024 * 1024  # by the weight of their events, which takes up to three times as much memory
 TRIES = 4  # readings without the lock, of a queue that changes meanwhile
+_BREATH, _READ = 256, 32  # parts that are compared before other tasks may run; one that is read counts so often
 
 T = TypeVar("T")
-P = TypeVar("P", Head, Segment)
-
-
-@dataclass(frozen=True, slots=True)
-class _ParsedPart:
-    """A parsed part, and the version that it was read from."""
-
-    part: Head | Segment
-    entry: Entry
-    size: int
-
-
-class _Damaged(Exception):
-    """A part cannot be opened, or is missing. The queue is rebuilt under its lock."""
-
-    def __init__(self, code: Code | None) -> None:
-        """`code` is None if the part is missing."""
-        super().__init__(code)
-        self.code = code
+Look = Callable[[Index], Awaitable[object]]
+"""Compares the parts of a queue that an operation uses with the store."""
 
 
 class QueueStorage:
@@ -60,14 +45,14 @@ class QueueStorage:
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
         self._parts = repository.queue_parts
-        self._cache = Bounded[tuple[str, int], _ParsedPart](CACHED, most_bytes=CACHED_BYTES, size_of=attrgetter("size"))
+        self._known = Bounded[str, KnownQueue](CACHED, most_bytes=CACHED_BYTES, size_of=attrgetter("weight"))
         self._begun: set[str] = set()  # agents that have parts: no head is ever deleted, a missing one is damage
         self._looked, self._looking = False, asyncio.Lock()
         self._changes = SharedChanges[Index]()
 
     def changing(self, agent: str, *, has_events: bool = False) -> AbstractAsyncContextManager[Index]:
-        """Change the index under the queue's lock, and write it once for all changes that wait at the same time.
-        `has_events`: events of the agent are stored, so that a missing head is rebuilt."""
+        """Change the index under the queue's lock, and write it once for all changes that wait at the same time. A body
+        looks at what it uses. `has_events`: events of the agent are stored, so that a missing head is rebuilt."""
         key = (agent, has_events, current_pass.get())
         return self._changes.change(key, partial(self._locked, agent, has_events=has_events))
 
@@ -76,11 +61,13 @@ class QueueStorage:
         """Open the index under the queue's lock. Write new bodies and the changed parts, and delete unneeded bodies."""
         async with self._parts.lock(agent):
             yield (index := await self._found_or_rebuilt(agent, has_events=has_events))
+            if index.is_sparse:
+                await self.look_at_all(index)
+            gone = [event_id for event_id in sorted(index.gone) if not index.needs(event_id)]
             plan = index.plan()
             if plan is None:
                 await self._parts.sync()
                 return
-            gone = [event_id for event_id in sorted(index.gone) if not index.needs(event_id)]
             await to_its_end(asyncio.ensure_future(self._write(agent, plan, index.bodies, gone)))
 
     async def _write(self, agent: str, plan: Plan, bodies: Sequence[AgentEvent], gone: Sequence[str]) -> None:
@@ -108,39 +95,74 @@ class QueueStorage:
             await _each(self._repository.events.drop, gone)
 
     async def _drop(self, agent: str, number: int) -> None:
-        self._cache.pop((agent, number))
         await self._parts.drop(agent, number)
 
     async def _put(self, agent: str, number: int, part: Head | Segment) -> None:
-        cached, body = self._cache.pop((agent, number)), part.to_plaintext()
-        expect = cached.entry.generation if cached is not None else await self._parts.generation(agent, number)
-        entry = await self._parts.put(agent, number, body, expect=expect)
-        self._cache.keep((agent, number), _ParsedPart(part, entry.without_body(), len(body)))
-        self._begun.add(agent)
+        known = self._known.get(agent) or KnownQueue(agent)
+        before, body = known.versions.get(number), part.to_plaintext()
+        known.doubt(number)
+        expect = before.generation if before is not None else await self._parts.generation(agent, number)
+        version = (await self._parts.put(agent, number, body, expect=expect)).without_body()
+        self._note(agent, known, part, version)
 
-    async def read(self, agent: str) -> Index:
-        """Return the current index. Takes the lock only for one that is damaged, which is rebuilt, or that others
-        change all the time."""
-        with suppress(_Damaged):
+    def _note(self, agent: str, known: KnownQueue, part: Head | Segment, version: Entry | None) -> None:
+        if isinstance(part, Segment):
+            known.put(part, version)
+        elif version is not None:
+            known.put_head(part, version)
+        self._begun.add(agent)
+        if known is self._known.get(agent):
+            self._known.keep(agent, known)
+
+    async def read(self, agent: str, look: Look) -> Index:
+        """Return the current index of what `look` looks at. Takes the lock only for one that is damaged, which is
+        rebuilt, or that others change all the time."""
+        with suppress(Damaged):
             for _ in range(TRIES):
                 index = await self._found(agent)
-                cached = self._cache.get((agent, HEAD))
-                if cached is None or await self._parts.is_current(
-                    cached.entry
-                ):  # no segment was retired while it was read
+                await look(index)
+                version = index.known.versions.get(HEAD)
+                current = version is None or await self._parts.is_current(version)
+                if current and index.head is index.known.head:  # no segment was retired meanwhile
                     return index
         async with self.changing(agent) as index:
+            await look(index)
             return index
+
+    async def look(self, index: Index, event_ids: Collection[str]) -> None:
+        """Look at the segments that may have these events."""
+        await self._compare(index.known, {number for event_id in event_ids for number in index.naming(event_id)})
+
+    async def look_at_leases(self, index: Index, leases: Collection[str]) -> None:
+        """Look at the segments of the events that were leased so."""
+        places = [index.known.leases.get(lease) for lease in leases]
+        if all(places):
+            await self._compare(index.known, {number for each in places for number in each})
+        else:  # another process has leased the event, or the head remembers the lease
+            await self.look_at_all(index)
+
+    async def look_at_all(self, index: Index) -> None:
+        await self._compare(index.known, index.known.head.segments)
+
+    async def next_free(self, index: Index, now: datetime) -> Item | None:
+        """Return the item that is leased next, as `Index.next_free`."""
+        while True:
+            item, doubtful = index.next_free(now)
+            if not await self._compare(index.known, doubtful):
+                return item
 
     async def all(self) -> AsyncIterator[Index]:
         """Yield the index of every agent, as it is. One that cannot be read is left out: its next use repairs it."""
         agents = set[str]()
-        async for entry in self._parts.scan():
+        async for entry in self._parts.scan(self._segment_keys()):
             with suppress(BrokerError):
                 agents.add(opened(Head.from_plaintext, entry).agent)
         for agent in agents - {""}:
-            with suppress(BrokerError, _Damaged):
-                yield await self._found(agent, whole=False)
+            with suppress(BrokerError):
+                index = await self._found(agent, whole=False)
+                await self._compare(index.known, index.head.segments, whole=False)
+                if index.head is index.known.head:
+                    yield index
 
     async def repair(self, agent: str) -> None:
         """Rebuild the index of an agent whose events are stored, if its head is missing."""
@@ -150,105 +172,80 @@ class QueueStorage:
 
     async def _found_or_rebuilt(self, agent: str, *, has_events: bool) -> Index:
         """Return the index. Called under the queue's lock, so that each listed part must be there."""
-        with suppress(_Damaged):
+        with suppress(Damaged):
             index = await self._found(agent)
             if index.head == Head(agent) and not (has_events or self._looked):
                 await self._look()
                 index = await self._found(agent)
             if index.head != Head(agent) or not has_events:
                 return index
-        return await self._rebuilt(agent)
+        self._known.pop(agent)
+        plan = (await rebuilt(self._repository, agent)).plan()
+        if plan is not None:
+            await to_its_end(asyncio.ensure_future(self._write(agent, plan, (), ())))
+        return await self._found(agent)
 
     async def _look(self) -> None:
         """Find the agents that have segments, once for all: parts that come later are noted as they are seen."""
         async with self._looking:
             if self._looked:
                 return
-            async for entry in self._parts.scan({self._parts.key(*each) for each in self._cache}):
+            async for entry in self._parts.scan(self._segment_keys()):
                 with suppress(BrokerError):
                     self._begun.add(opened(Segment.from_plaintext, entry).agent)
             self._looked = True
 
+    def _segment_keys(self) -> set[Key]:
+        versions = [each.versions for each in self._known.values()]
+        return {entry.key for each in versions for number, entry in each.items() if number != HEAD}
+
     async def _found(self, agent: str, *, whole: bool = True) -> Index:
-        """Return the index as stored. Raises `_Damaged` if a part cannot be opened, or is missing and `whole` is true;
-        a newer version's part raises."""
-        head = await self._part(agent, HEAD, Head.from_plaintext) or Head(agent)
-        return Index(agent, head, [await self._segment(agent, number, whole=whole) for number in head.segments])
+        """Return the index as stored, its head and its last segment as new as the store, and all segments if another
+        process has changed the head. Raises `Damaged` if a part cannot be opened, or is missing and `whole` is true; a
+        newer version's part raises."""
+        known = self._known.get(agent)
+        if known is None:
+            self._known.keep(agent, known := KnownQueue(agent))
+        else:
+            self._known.touch(agent)
+        before = known.versions.get(HEAD)
+        if before is None or not self._parts.unchanged(before):
+            known.doubt(HEAD)
+            found = await opened_part(self._parts, agent, HEAD, Head.from_plaintext)
+            if found is None and agent in self._begun:
+                raise Damaged(None)
+            if found is not None:
+                self._note(agent, known, *found)
+                known.unread.update(found[0].segments)
+        await self._compare(known, known.head.segments[-1:], whole=whole)
+        return Index(known)
 
-    async def _segment(self, agent: str, number: int, *, whole: bool) -> Segment:
-        """Return a listed segment. A process that crashed may have listed it and not have written it."""
-        segment = await self._part(agent, number, Segment.from_plaintext)
-        if segment is None and whole:
-            raise _Damaged(None)
-        return segment or Segment(agent=agent, number=number)
+    async def _compare(self, known: KnownQueue, numbers: Collection[int], *, whole: bool = True) -> bool:
+        """Compare these segments with the store, and read those that have changed, or were not read. Return whether
+        there was one."""
+        changed, work = False, 0
+        for number in (*known.unread, *numbers):
+            before = known.versions.get(number)
+            if before is not None and self._parts.unchanged(before):
+                known.unread.discard(number)
+                work += 1
+            elif number in known.segments or number in known.unread:
+                changed, work = True, work + _READ
+                await self._read(known, number, whole=whole)
+            if work >= _BREATH:
+                work = 0
+                await asyncio.sleep(0)
+        return changed
 
-    async def _part(self, agent: str, number: int, read: Callable[[bytes], P]) -> P | None:
-        cached = self._cache.get((agent, number))
-        if cached is None or not self._parts.unchanged(cached.entry):
-            cached = await self._opened(agent, number, read)
-            if cached is None and number == HEAD and agent in self._begun:
-                raise _Damaged(None)
-        return cached.part if cached is not None else None  # type: ignore[return-value]
-
-    async def _opened(self, agent: str, number: int, read: Callable[[bytes], P]) -> _ParsedPart | None:
-        self._cache.pop((agent, number))
-        try:
-            entry = await self._parts.get(agent, number)
-        except BrokerError as error:
-            if error.code not in UNREADABLE:
-                raise
-            raise _Damaged(error.code) from None
-        if entry is None:
-            return None
-        part = opened(read, entry)
-        in_place(entry, self._parts.key(part.agent or agent, part.number if isinstance(part, Segment) else HEAD))
-        cached = _ParsedPart(part, entry.without_body(), len(entry.body))
-        self._cache.keep((agent, number), cached)
-        self._begun.add(agent)
-        return cached
-
-    async def _rebuilt(self, agent: str) -> Index:
-        """Rebuild the index from the stored events. An event whose segment or head still opens keeps its place and
-        state. Others lose their leases and counts, so they may be delivered again. No event is lost."""
-        head, segments, bad = await self._left(agent)
-        found = [each for each in segments.values() if each is not None]
-        settled = (*head.settled, *(each for segment in found for each in segment.settled))
-        known = {item.id for segment in found for item in segment.items}
-        known |= {item.id for item in head.dead} | {each.id for each in settled if each.done}
-        kept = {event.id: event async for event in self._repository.events.all() if event.target.agent_name == agent}
-        lost = sorted((event for event in kept.values() if event.id not in known), key=lambda event: event.order)
-        begun = HEAD if not segments else max(segments) if len(lost) <= 1 else None
-        for number, code in bad.items():
-            if code is not None or number != begun:  # a crash leaves a part without its first version
-                self._parts.report(agent, number, code or Code.RECORD_CORRUPT)
-        items = _in_order([*segments.values(), None], kept, lost)
-        return Index.rebuilt(agent, replace(head, settled=settled), segments, items)
-
-    async def _left(self, agent: str) -> tuple[Head, dict[int, Segment | None], dict[int, Code | None]]:
-        """Return the head, empty if it cannot be read, the segments that it lists, or all, and the fault of each
-        bad part: its code, or None for a missing one. A segment that cannot be read is None."""
-        head, bad, segments = None, dict[int, Code | None](), dict[int, Segment | None]()
-        try:
-            head = await self._part(agent, HEAD, Head.from_plaintext)
-        except _Damaged as damaged:
-            bad[HEAD] = damaged.code
-        if head is None:
-            return Head(agent), {each.number: each for each in await self._segments(agent)}, {HEAD: None, **bad}
-        for number in head.segments:
-            try:
-                segments[number] = await self._segment(agent, number, whole=True)
-            except _Damaged as damaged:
-                segments[number], bad[number] = None, damaged.code
-        return head, segments, bad
-
-    async def _segments(self, agent: str) -> list[Segment]:
-        """Return the readable segments of an agent, also those in no list. Parses only what names the agent."""
-        found, name = list[Segment](), json.dumps(agent, ensure_ascii=False).encode()
-        async for entry in self._parts.scan():
-            if name in entry.body:
-                with suppress(BrokerError):
-                    found.append(opened(Segment.from_plaintext, entry))
-        return sorted((each for each in found if each.agent == agent), key=lambda each: each.number)
+    async def _read(self, known: KnownQueue, number: int, *, whole: bool) -> None:
+        """Read a listed segment. A process that crashed may have listed it and not have written it."""
+        agent = known.head.agent
+        known.doubt(number)
+        found = await opened_part(self._parts, agent, number, Segment.from_plaintext)
+        if found is None and whole:
+            raise Damaged(None)
+        if number not in known.versions:  # no change of this process was faster
+            self._note(agent, known, *(found or (Segment(agent=agent, number=number), None)))
 
 
 async def _each(work: Callable[[T], Awaitable[None]], all_of: Sequence[T]) -> None:
@@ -259,25 +256,3 @@ async def _each(work: Callable[[T], Awaitable[None]], all_of: Sequence[T]) -> No
     for error in await asyncio.gather(*map(work, all_of), return_exceptions=True):
         if error is not None:
             raise error
-
-
-def _in_order(segments: Sequence[Segment | None], kept: Mapping[str, AgentEvent], lost: list[AgentEvent]) -> list[Item]:
-    """Return the items of the segments whose events are kept, and the lost events, which are in the order of their
-    numbers: each at the first missing segment after which no event has a lower number."""
-    items, rest = dict[str, Item](), deque(lost)
-    for place, segment in enumerate(segments):
-        if segment is None:
-            following = _first_order(segments[place:], kept)
-            while rest and (following is None or rest[0].order < following):
-                event = rest.popleft()
-                items[event.id] = Item(id=event.id, address=address_of(event))
-        for item in segment.items if segment is not None else ():
-            if item.id in kept:
-                items.pop(item.id, None)  # a segment that was retired may still be there: the later place counts
-                items[item.id] = item
-    return list(items.values())
-
-
-def _first_order(segments: Iterable[Segment | None], kept: Mapping[str, AgentEvent]) -> int | None:
-    orders = (kept[item.id].order for each in segments if each is not None for item in each.items if item.id in kept)
-    return next(orders, None)

@@ -6,7 +6,7 @@ event becomes a dead letter or stops being one, and when a segment hands over th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from operator import attrgetter
 
@@ -69,16 +69,14 @@ class Segment:
     number: int
     items: tuple[Item, ...] = field(default=(), metadata=named("waiting"))
     settled: tuple[Settled, ...] = ()
-    by_id: Mapping[str, Item] = field(init=False, repr=False, compare=False, metadata=APART)
     heads: tuple[Item, ...] = field(init=False, repr=False, compare=False, metadata=APART)  # the first of each address
     done: frozenset[str] = field(init=False, repr=False, compare=False, metadata=APART)
     weight: int = field(init=False, repr=False, compare=False, metadata=APART)
     order: int = field(init=False, repr=False, compare=False, metadata=APART)  # of its last settlement
 
     def __post_init__(self) -> None:
-        by_id, first, weight = dict[str, Item](), dict[str, Item](), 0
+        first, weight = dict[str, Item](), 0
         for item in self.items:
-            by_id[item.id] = item
             first.setdefault(item.address, item)
             weight += item.weight
         done, order = set[str](), 0
@@ -86,7 +84,10 @@ class Segment:
             order = max(order, each.order)
             if each.done:
                 done.add(each.id)
-        vars(self).update(by_id=by_id, heads=tuple(first.values()), weight=weight, done=frozenset(done), order=order)
+        vars(self).update(heads=tuple(first.values()), weight=weight, done=frozenset(done), order=order)
+
+    def find(self, event_id: str) -> Item | None:
+        return next((item for item in self.items if item.id == event_id), None)
 
     def has_space_for(self, item: Item) -> bool:
         if not self.items:

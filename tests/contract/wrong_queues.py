@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from oauthbroker.core.errors import BrokerError
@@ -11,6 +12,7 @@ from oauthbroker.events.port import EventLease
 from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
 from oauthbroker.records import AgentEvent
+from oauthbroker.records.event_queue import Item
 from tests.contract.queue_contract import AGENT
 
 
@@ -20,10 +22,11 @@ class Wrong(StoreQueues):
 
 class LosesOrder(Wrong):
     async def _leased(self, index: Any) -> EventLease | None:
-        index.head = replace(index.head, segments=index.head.segments[::-1])
-        delivery = await super()._leased(index)
-        index.head = replace(index.head, segments=index.head.segments[::-1])
-        return delivery
+        def newest_free(now: datetime) -> tuple[Item | None, list[int]]:
+            return next((item for item in [*index.waiting][::-1] if item.is_free(now)), None), []
+
+        index.next_free = newest_free
+        return await super()._leased(index)
 
 
 class DoublesALease(Wrong):

@@ -174,7 +174,7 @@ async def test_a_missing_head_is_found_by_the_next_event(place, look):
     if look == "looked":
         await queues.enqueue(kit.event(100, agent="stranger"))
     elif look == "evicted":
-        queues._storage._cache.clear()
+        queues._storage._known.clear()
     missing(place, place.file(HEAD))
     assert await queues.enqueue(event(50))
     async with asyncio.timeout(30):

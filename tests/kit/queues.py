@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from oauthbroker.events.known_queue import KnownQueue
 from oauthbroker.events.port import Depth, Queues
 from oauthbroker.events.queue_index import Index
 from oauthbroker.events.queue_storage import QueueStorage
-from oauthbroker.records.event_queue import Head, Item
+from oauthbroker.records.event_queue import Item
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.format.port import Store
 
@@ -18,7 +19,8 @@ _SPOIL = "update oauthbroker.queued set record = 'spoilt' where id = %(id)s"
 
 
 async def index_of(repository: Repository, agent: str = "planner") -> Index:
-    return await QueueStorage(repository).read(agent)
+    storage = QueueStorage(repository)
+    return await storage.read(agent, storage.look_at_all)
 
 
 async def queued(repository: Repository, agent: str = "planner") -> list[tuple[int, bool]]:
@@ -64,10 +66,10 @@ async def all_indexes(repository: Repository) -> list[Index]:
 
 async def put_items(repository: Repository, agent: str, items: list[Item]) -> None:
     """Write a queue of these items, which have no bodies, into a store that has none."""
-    index = Index(agent, Head(agent), ())
+    index = Index(KnownQueue(agent))
     for item in items:
         index.append(item)
     parts = repository.queue_parts
-    for segment in index.segments.values():
+    for segment in index.segments:
         await parts.put(agent, segment.number, segment.to_plaintext(), expect=0)
     await parts.put(agent, 0, index.head.to_plaintext(), expect=0)

@@ -298,6 +298,10 @@ BY_ANOTHER_TEST = {
     "test_after_the_clock_was_set_back_a_sign_in_counts_no_longer",
     "refresh.clients._Latest.times": "unit/refresh/test_refusal_assessment.py::"
     "test_a_success_that_was_noted_before_the_clock_was_set_back_proves_nothing",
+    "events.known_queue.Blocked.due": "unit/events/test_queue.py::"
+    "test_an_event_that_was_not_free_before_the_clock_was_set_back_comes_at_once",
+    "events.known_queue.Blocked.since": "unit/events/test_queue.py::"
+    "test_an_event_that_was_not_free_before_the_clock_was_set_back_comes_at_once",
     "tokens.issuance.Issuance.since": "unit/tokens/test_issuance.py::test_the_clock_ends_it_also_when_it_was_set_back",
     "tokens.issuance.Issuance.until": "unit/tokens/test_issuance.py::test_the_clock_ends_it_also_when_it_was_set_back",
     "model.turn_token.Caveat.expires_at": "story/test_clock_set_back.py::test_a_turn_that_was_begun_before_is_over",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -17,8 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.events.port import BACKOFF_SECONDS, DeadEvent, EventLease
+from oauthbroker.events.port import BACKOFF_SECONDS, DeadEvent, EventLease, address_of
 from oauthbroker.events.queue import StoreQueues
+from oauthbroker.events.queue_index import MOST_BYTES
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.observability.metrics import Metric, Metrics
@@ -28,7 +31,9 @@ from oauthbroker.store.format.port import Entry, Key, Lease
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
+from tests.faults.queue_crash_kit import small_segments
 from tests.kit.forms import examples
+from tests.kit.queues import put_items
 from tests.unit.records import kit
 from tests.unit.records.kit import event
 
@@ -195,6 +200,20 @@ async def test_a_refused_event_comes_again_later_and_later(queues: StoreQueues, 
         clock.advance(pause * 0.8 - 0.1)
         assert await queues.lease("planner") is None
         clock.advance(pause * 0.4 + 0.2)
+
+
+@pytest.mark.case("94", "59")
+@pytest.mark.parametrize("refused", [True, False])
+async def test_an_event_that_was_not_free_before_the_clock_was_set_back_comes_at_once(
+    queues: StoreQueues, clock: TestClock, refused: bool
+) -> None:
+    await queues.enqueue(event())
+    delivery = await leased(queues)
+    if refused:
+        await delivery.nack()
+    assert await queues.lease("planner") is None
+    clock.set(clock.now() - timedelta(days=1))
+    assert 2 == (await leased(queues)).attempt
 
 
 @pytest.mark.case("94")
@@ -531,8 +550,10 @@ class QueueMachine(RuleBasedStateMachine):
     """Any order of operations, against a model that says what a queue is: per conversation, a list of
     (event, attempts, not before, lease); the oldest head that is free comes next."""
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(segment=st.sampled_from([1, 2, 3, SEGMENT_ITEMS]))
+    def begin(self, segment: int) -> None:
+        self.patch = pytest.MonkeyPatch()
+        small_segments(self.patch, segment)
         self.runner = asyncio.Runner()
         self.clock = FixedPauses(kit.CREATED)
         self.store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=self.clock)
@@ -551,8 +572,9 @@ class QueueMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "runner"):
             self.runner.close()
+            self.patch.undo()
 
-    @rule(number=st.integers(0, 8))
+    @rule(number=st.integers(0, 16))
     def enqueue(self, number: int) -> None:
         new = self.runner.run(self.queues.enqueue(event(number, f"instance {number % 3}")))
         assert new is (number not in self.seen)
@@ -583,7 +605,8 @@ class QueueMachine(RuleBasedStateMachine):
         number, delivery = data.draw(st.sampled_from(self.deliveries))
         mine = self.lease_of.get(number) == delivery.lease
         said_before = (delivery.lease, acknowledged) in self.settled
-        assert (mine or said_before) is self.runner.run(delivery.ack() if acknowledged else delivery.nack())
+        settle = self.queues.ack if acknowledged else self.queues.nack
+        assert (mine or said_before) is self.runner.run(settle("planner", delivery.id, delivery.lease))
         if not mine:
             return
         self.settled.add((delivery.lease, acknowledged))
@@ -594,6 +617,36 @@ class QueueMachine(RuleBasedStateMachine):
             self._bury(number)
         else:
             self.free_at[number] = self.clock.now() + timedelta(seconds=BACKOFF_SECONDS[self.attempts[number] - 1])
+
+    @rule(data=st.data(), revived=st.booleans())
+    def look_after_a_dead_letter(self, data: st.DataObject, *, revived: bool) -> None:
+        if not self.dead:
+            return
+        number = data.draw(st.sampled_from(self.dead))
+        assert self.runner.run((self.queues.revive if revived else self.queues.drop)("planner", event(number).id))
+        self.dead.remove(number)
+        if revived:
+            self.waiting.append(number)
+            self.attempts[number] = 0
+            self.free_at.pop(number)
+
+    @rule(number=st.integers(0, 16))
+    def erase(self, number: int) -> None:
+        self.runner.run(self.queues.erase("planner", [event(number).id]))
+        self.seen.add(number)  # it is remembered
+        self.lease_of.pop(number, None)
+        for there in (self.waiting, self.dead):
+            if number in there:
+                there.remove(number)
+
+    @invariant()
+    def held_and_settled_leases_are_those_of_the_model(self) -> None:
+        if hasattr(self, "queues"):
+            leases = [delivery.lease for _, delivery in self.deliveries]
+            held = {lease for number, lease in self.lease_of.items() if self.free_at[number] > self.clock.now()}
+            assert held == self.runner.run(self.queues.unsettled("planner", leases))
+            settled = {lease for lease, _ in self.settled}
+            assert settled == self.runner.run(self.queues.settled("planner", leases))
 
     @rule(seconds=st.sampled_from([0.5, 1, 5, 59, 60, 125]))
     def time_passes(self, seconds: float) -> None:
@@ -751,3 +804,39 @@ async def test_settling_that_is_cancelled_anywhere_leaves_no_event_that_no_queue
             break
         clock.advance(max(BACKOFF_SECONDS) * 2)
     assert steps > 6
+
+
+async def calls_of_an_event(others: int, clock: TestClock) -> int:
+    """Return how many functions run while an event is queued, leased and acknowledged."""
+    store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+    repository = Repository(store)
+    waiting = [event(number, f"instance {number}") for number in range(others)]
+    await put_items(repository, "planner", [Item(id=each.id, address=address_of(each)) for each in waiting])
+    for each in waiting[:4]:
+        await repository.events.keep(each)
+    queues = StoreQueues(repository=repository, clock=clock, limits=Limits(), metrics=Metrics())
+    assert await queues.enqueue(event(others))
+    await (await leased(queues)).ack()
+    calls = 0
+
+    def count(_frame: FrameType, kind: str, _: object) -> None:
+        nonlocal calls
+        calls += kind in {"call", "c_call"}
+
+    sys.setprofile(count)
+    try:
+        assert await queues.enqueue(event(others + 1))
+        assert await (await leased(queues)).ack()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+async def test_an_event_costs_as_much_in_a_queue_of_thousands_as_in_one_of_a_hundred(clock: TestClock) -> None:
+    few, many = [await calls_of_an_event(others, clock) for others in (130, 12_802)]  # in segments filled alike
+    assert few * 0.97 < many < few * 1.03
+
+
+def test_a_hundred_thousand_ordinary_events_fit_into_a_queue() -> None:
+    ordinary = event(99_999, "1700000000.000100")
+    assert 100_000 * Item(id=ordinary.id, address=address_of(ordinary)).weight < MOST_BYTES
