@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -28,6 +29,7 @@ from tests.faults.proof_record import commit, last_run, note, ran, runs
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "build" / "proof.md"
 MINUTES = 120.0
+END_SECONDS = 30.0
 WIDTH = "200"  # of the terminal that the parts draw their tables for: no cell has two lines
 Result = Literal["passed", "failed", "stopped"]
 
@@ -49,7 +51,8 @@ class Done:
 
 
 def run(part: Part, scale: float, seconds: float) -> Done:
-    """Run one part for at most so many seconds; then its whole process group is killed."""
+    """Run one part for at most so many seconds. Then its process group is interrupted, so that databases and networks
+    are removed, and a moment later killed."""
     began = time.monotonic()
     process = subprocess.Popen(
         part.command(scale),
@@ -64,7 +67,11 @@ def run(part: Part, scale: float, seconds: float) -> Done:
         figures, _ = process.communicate(timeout=max(seconds, 0.0))
         result: Result = "failed" if process.returncode else "passed"
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=END_SECONDS)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         figures, _ = process.communicate()
         result = "stopped"
     return Done(part, result, time.monotonic() - began, figures.strip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from tests.faults.proof_parts import PARTS, Part
 from tests.faults.proof_record import Run, runs
 
 PAGE = Path(__file__).parents[2] / "docs" / "proof.md"
+MOST = 160  # characters of a figure
 HEAD = """# Proof
 
 Written by `make proof` from the record of its runs (`tests/faults/proof_record.json`). Each part is the long form of tests that `make test` runs shortened. A run that fails takes the place of one that passed; a smaller run that passed does not take the place of a larger one.
@@ -32,7 +34,8 @@ def text(rows: Mapping[str, Run]) -> str:
     parts = [part for part in PARTS if part.title in rows]
     sections = (f"## {part.title}\n\n```text\n{chr(10).join(rows[part.title]['figures'])}\n```\n" for part in parts)
     table = ["| part | size | figures | result | seconds | day | commit |", "|---|---|---|---|---|---|---|"]
-    return "\n".join([HEAD, *_sums(rows), "", *table, *(_row(part, rows) for part in PARTS), "", *sections])
+    rows_of_parts = (_row(part, rows) for part in PARTS)
+    return "\n".join([HEAD, *_sums(rows), "", *table, *rows_of_parts, "", *_failures(rows), *sections])
 
 
 def _sums(rows: Mapping[str, Run]) -> Iterator[str]:
@@ -60,14 +63,30 @@ def _row(part: Part, rows: Mapping[str, Run]) -> str:
     return f"| [{part.title}](#{part.title.lower().replace(' ', '-')}) | {' | '.join(map(str, facts))} |"
 
 
+def _failures(rows: Mapping[str, Run]) -> Iterator[str]:
+    """Yield a table of the runs that failed before the last ones."""
+    found = [(title, each) for title, row in rows.items() for each in row["failures"]]
+    if found:
+        yield "## What broke, and how it was mended\n\n| part | broke | day | commit | mended |\n|---|---|---|---|---|"
+        for title, each in found:
+            facts = (title, _cell(each["broke"]), each["day"], each["commit"], each["mended"])
+            yield f"| {' | '.join(facts)} |"
+        yield ""
+
+
+def _cell(text: str) -> str:
+    """Return text that fits into a cell."""
+    return textwrap.shorten(text, MOST).replace("|", "\\|")
+
+
 def _shown(part: Part, figures: list[str]) -> Iterator[str]:
     """Yield the figures of the row: the named ones, or the last line of a part that names none."""
     if not part.shown:
-        yield from figures[-1:]
+        yield from map(_cell, figures[-1:])
     for name in part.shown:
         values = [line.removeprefix(f"{name}:").strip() for line in figures if line.startswith(f"{name}:")]
         if values:
-            yield f"{name}: {', '.join(dict.fromkeys(values))}"
+            yield f"{name}: {_cell(', '.join(dict.fromkeys(values)).replace('[]', 'none'))}"
 
 
 def write() -> None:

@@ -15,6 +15,15 @@ RECORD = Path(__file__).with_name("proof_record.json")
 WRITTEN = ("tests/faults/proof_record.json", "docs/proof.md")  # by a run: what it notes of one part changes no other
 
 
+class Failure(TypedDict):
+    """A run that failed before a later one: what broke, and how it was mended, which is written by hand."""
+
+    day: str
+    commit: str
+    broke: str
+    mended: str
+
+
 class Run(TypedDict):
     day: str
     commit: str
@@ -23,6 +32,7 @@ class Run(TypedDict):
     result: str
     seconds: int
     figures: list[str]
+    failures: list[Failure]
 
 
 def ran(result: str, seconds: float, figures: Iterable[str], *, size: str = "", scale: float = 1) -> Run:
@@ -35,6 +45,7 @@ def ran(result: str, seconds: float, figures: Iterable[str], *, size: str = "", 
         result=result,
         seconds=round(seconds),
         figures=list(figures),
+        failures=[],
     )
 
 
@@ -44,14 +55,18 @@ def runs() -> dict[str, Run]:
 
 
 def note(new: Mapping[str, Run]) -> None:
-    """Keep these runs. A smaller run that passed does not take the place of a larger one."""
+    """Keep these runs, with the failures before them. A smaller run that passed does not take the place of a larger
+    one."""
     old = runs()
-    kept = {title: row for title, row in new.items() if title not in old or _counts(row, old[title])}
+    kept = {title: _after(old.get(title), row) for title, row in new.items()}
     RECORD.write_text(json.dumps(dict(sorted((old | kept).items())), indent=2) + "\n", "utf-8")
 
 
-def _counts(new: Run, old: Run) -> bool:
-    return new["result"] != "passed" or new["scale"] >= old["scale"]
+def _after(old: Run | None, new: Run) -> Run:
+    if old is None or (new["result"] == "passed" and new["scale"] < old["scale"]):
+        return old or new
+    failed = Failure(day=old["day"], commit=old["commit"], broke="; ".join(old["figures"][-1:]), mended="")
+    return {**new, "failures": [*old["failures"], *([failed] if old["result"] != "passed" else [])]}
 
 
 def last_run(title: str, rows: Mapping[str, Run]) -> str:

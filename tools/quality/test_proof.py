@@ -37,10 +37,13 @@ def test_the_page_shows_the_figures_and_the_result_of_each_part():
     assert "```\nrefreshes: 7\n```" in text
 
 
-def test_a_part_that_takes_too_long_is_stopped_with_its_children_and_the_next_is_not_begun():
+def test_a_part_that_takes_too_long_tidies_up_and_ends_with_its_children_and_the_next_is_not_begun(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(proof, "END_SECONDS", 1.0)
     began = time.monotonic()
-    first, second = proven("echo begun; sleep 60 & sleep 60", "echo never", minutes=0.01)
-    assert ("stopped", "begun") == (first.result, first.figures)
+    first, second = proven("trap 'echo removed' INT; echo begun; sleep 60 & sleep 60", "echo never", minutes=0.01)
+    assert ("stopped", "begun\nremoved") == (first.result, first.figures)
     assert ("stopped", "not begun") == (second.result, second.figures)
     assert time.monotonic() - began < 30
 
@@ -109,6 +112,20 @@ def test_the_page_names_each_file_that_failed():
     written = proof_page.text(runs())
     assert "**1 of 2 files broken**" in written
     assert re.search(r"(?m)^  - `tests/b.py`: 1 failed, ", written)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_failure_stays_on_the_page_when_a_later_run_has_passed():
+    for result, figure in (("failed", "problems: a|b"), ("passed", "problems: none"), ("passed", "problems: none")):
+        note({"tests/a.py": ran(result, 1, [figure])})
+    (failure,) = runs()["tests/a.py"]["failures"]
+    assert ("problems: a|b", "") == (failure["broke"], failure["mended"])
+    assert re.search(r"(?m)^\| tests/a.py \| problems: a\\\|b \| \S+ \| \S+ \|  \|$", proof_page.text(runs()))
+
+
+def test_each_failure_of_the_record_says_how_it_was_mended():
+    """Write it into tests/faults/proof_record.json."""
+    assert [] == [title for title, row in runs().items() for each in row["failures"] if not each["mended"]]
 
 
 def test_the_page_in_the_docs_is_that_of_the_record():
