@@ -32,7 +32,7 @@ def _plain(line: str) -> str:
 def text(rows: Mapping[str, Run]) -> str:
     """Return the page: the sum, a row for each part, the files that ran alone, and the figures of each part."""
     parts = [part for part in PARTS if part.title in rows]
-    sections = (f"## {part.title}\n\n```text\n{chr(10).join(rows[part.title]['figures'])}\n```\n" for part in parts)
+    sections = (f"## {part.title}\n\n```\n{chr(10).join(rows[part.title]['figures'])}\n```\n" for part in parts)
     table = ["| part | size | figures | result | seconds | day | commit |", "|---|---|---|---|---|---|---|"]
     rows_of_parts = (_row(part, rows) for part in PARTS)
     return "\n".join([HEAD, *_sums(rows), "", *table, *rows_of_parts, "", *_failures(rows), *sections])

@@ -12,7 +12,7 @@ from typing import TypedDict
 
 ROOT = Path(__file__).parents[2]
 RECORD = Path(__file__).with_name("proof_record.json")
-WRITTEN = ("tests/faults/proof_record.json", "docs/proof.md")  # by a run: what it notes of one part changes no other
+WRITTEN = ("tests/faults/proof_record.json", "docs/proof.md")  # by each run; neither changes what a part tests
 
 
 class Failure(TypedDict):

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from oauthbroker.core import lifecycle
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.repository import repository
 from oauthbroker.repository.repository import Repository
@@ -142,9 +143,10 @@ def _trace(error: BaseException) -> str:
 
 @contextmanager
 def long_waits() -> Iterator[None]:
-    """Let each wait for a pair's lock end after `LOCKED`."""
+    """Let each wait for a pair's lock end after `LOCKED`, also in a pass."""
     assert Repository.pair.__kwdefaults__ is not None
     with (
+        patch.object(lifecycle, "LOCK_SECONDS", LOCKED),
         patch.object(repository, "WRITABLE_SECONDS", LOCKED),
         patch.dict(Repository.pair.__kwdefaults__, wait=LOCKED),
     ):
