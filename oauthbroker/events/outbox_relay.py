@@ -57,6 +57,8 @@ class Relay:
         self._queues = queues
         self._notifier = notifier
         self._one_at_a_time = asyncio.Lock()
+        self._history: str | None = None  # of the store, from before the first of the unconfirmed events was queued
+        self._unconfirmed: dict[str, AgentEvent] = {}  # queued, in a history that may be lost
 
     async def once(self) -> int:
         """Queue every due event; return how many records were settled. Never waits for a provider.
@@ -68,9 +70,12 @@ class Relay:
         async with self._one_at_a_time:
             this_pass = Pass()
             found, until = await self._found(this_pass)
+            if found and self._history is None:
+                self._history = await self._repository.history()
             await self._queue(found, until, this_pass)
             self._notifier.notify()
             settled = await self._settle(found, this_pass)
+            await self._confirm()
         this_pass.over()
         return settled
 
@@ -117,6 +122,7 @@ class Relay:
                     stuck.add(agent if isinstance(error, QueueFull) else address)
                     raise
                 work.queued.add(event.id)
+                self._unconfirmed[event.id] = event
 
     async def _settle(self, found: Iterable[_Work], this_pass: Pass) -> int:
         """Settle the records whose events were all queued, and return how many."""
@@ -126,6 +132,15 @@ class Relay:
                 with this_pass.entry(), suppress(Conflict):
                     settled += await self._settle_one(work)
         return settled
+
+    async def _confirm(self) -> None:
+        """Queue the events again if the store has lost its last writes meanwhile: a standby that took over lacks their
+        places in the queue, and their outboxes were settled there. What fails is tried again by the next pass."""
+        while self._unconfirmed and (history := await self._repository.history()) != self._history:
+            for event in self._unconfirmed.values():
+                await self._queues.enqueue(event)
+            self._history = history
+        self._unconfirmed.clear()
 
     async def _settle_one(self, work: _Work) -> bool:
         """Remove the queued events of a record, and its marker unless work is left. A marker is written before its

@@ -37,11 +37,13 @@ class Failures:
             raise BrokerError(Code.REAUTH_REQUIRED, note="pausing")
 
     def worked(self, grant: Grant, token: Token | None) -> None:
-        """Close the circuits. A token that is already over pauses its grant, or each call would fetch another one."""
+        """Close the circuits. A token that is already over pauses its grant, or each call would fetch another one: its
+        answer was slow, or gave it no time at all."""
         self.circuits.worked(grant.app, grant.id)
         self.clients.refreshed(grant, self.clock.now())
         if token is not None and not token.lives(0, self.clock.now()):
-            self.circuits.pause_one(grant.app, grant.id, BrokerError(Code.TOKEN_RESPONSE_INVALID))
+            code = Code.PROVIDER_UNREACHABLE if token.lifetime_seconds else Code.TOKEN_RESPONSE_INVALID
+            self.circuits.pause_one(grant.app, grant.id, BrokerError(code))
 
     def not_fetched(self, app: str, grant: str, error: BrokerError) -> None:
         """Count a failed client credentials request."""

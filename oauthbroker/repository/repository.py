@@ -119,6 +119,10 @@ class Repository(GrantRecords):
         """Notifies when the store is back after it was away."""
         return self._store.back
 
+    async def history(self) -> str:
+        """Return the name of the store's history. Another one than before: the store may have lost its last writes."""
+        return await self._store.history()
+
     @property
     def degraded(self) -> bool:
         """Whether the shared store was away a moment ago, and versions were confirmed without it."""

@@ -101,7 +101,8 @@ def main() -> int:
     done = subprocess.run(command(given.workers, chosen), cwd=ROOT, capture_output=True, text=True, check=False)
     print(without_progress(done.stdout + done.stderr))
     if in_memory and RESULTS.exists():
-        note({file: ran(*ended) for file, ended in results(RESULTS.read_text("utf-8")).items()})
+        ended = results(RESULTS.read_text("utf-8")).items()
+        note({file: ran(result, seconds, [figures]) for file, (result, seconds, figures) in ended})
     return done.returncode
 
 

@@ -24,7 +24,7 @@ from tests.faults.storm_siege import KILLS, siege
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.storm")
     parser.add_argument("--processes", type=int, default=PROCESSES)
-    parser.add_argument("--tasks", type=int, default=TASKS)
+    parser.add_argument("--tasks", type=int, default=PROCESSES * TASKS, help="of all processes of the rush together")
     parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--cancels", type=int, default=CANCELS)
     parser.add_argument("--seed", type=int, default=1)
@@ -33,7 +33,7 @@ def main() -> int:
     reports = []
     with tempfile.TemporaryDirectory() as folder:
         storms = {
-            "rush": lambda place: rush(place, given.processes, given.tasks),
+            "rush": lambda place: rush(place, given.processes, max(1, given.tasks // given.processes)),
             "siege": lambda place: siege(place, given.kills, given.seed),
             "cancels": lambda place: cancels(place, given.cancels, given.seed),
         }

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
+from oauthbroker.core import lifecycle
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.repository import repository
+from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.faults import cancel_actions, cancel_actions_web
 from tests.faults.cancel_drive import Driven, Plan, place_of
@@ -24,6 +30,7 @@ EPOCH = 1_000  # cancels between two looks at the whole store
 AT_ONCE = 16
 SHARE = 0.85  # of the actions is meant to be cancelled
 PATIENCE = 120.0  # real seconds for what runs side by side
+LOCKED = 60.0  # real seconds for a lock: a loaded machine is slow, and two that wait for each other stand still
 MOST_PROBLEMS = 20
 PLUGINS = (cancel_actions, cancel_actions_web)  # which fill the table
 
@@ -134,10 +141,22 @@ def _trace(error: BaseException) -> str:
     return f"{error!r} at {' '.join(lines[-8:])}"
 
 
+@contextmanager
+def long_waits() -> Iterator[None]:
+    """Let each wait for a pair's lock end after `LOCKED`, also in a pass."""
+    assert Repository.pair.__kwdefaults__ is not None
+    with (
+        patch.object(lifecycle, "LOCK_SECONDS", LOCKED),
+        patch.object(repository, "WRITABLE_SECONDS", LOCKED),
+        patch.dict(Repository.pair.__kwdefaults__, wait=LOCKED),
+    ):
+        yield
+
+
 async def cancels(folder: Path, count: int = CANCELS, seed: int = 1, epoch: int = EPOCH) -> Report:
     """Goes on until so many actions were cancelled, or something is wrong."""
     began, clock = time.monotonic(), TestClock()
-    with Quiet() as canaries:
+    with Quiet() as canaries, long_waits():
         async with IdentityProvider(clock=clock, canaries=canaries) as idp:
             storm = Storm(World.of(idp, clock, folder, seed), Random(seed))
             while storm.figures.cancels < count and not storm.problems:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tests.model.actions import Action
 from tests.model.bounds import BY_NATURE, TWO_LOSSES, long_rows
 from tests.model.disturbances import successors
-from tests.model.invariants import Broken, broken, family_ended
+from tests.model.invariants import INVARIANTS, Broken, broken, family_ended
 from tests.model.state import CURRENT, Bounds, Habit, Rules, State, first_state
 
 MOST_STATES = 20_000_000
@@ -112,17 +112,19 @@ def reported(trace: list[tuple[Action, State]]) -> Iterator[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model.search")
     parser.add_argument("--states", type=int, default=400_000, help="the most states of each table row")
-    most, problems = parser.parse_args().states, 0
+    most, problems, states = parser.parse_args().states, 0, list[int]()
     for name, habit, hosts, bounds in long_rows():
         began = time.monotonic()
         found = search(CURRENT, bounds, hosts=hosts, habit=habit, most=most)
         seconds = time.monotonic() - began
+        states.append(len(found.reached))
         print(
             f"{name}: {len(found.reached)} states{'' if found.whole else ' (not all)'} in {seconds:.0f} s", flush=True
         )
         for why in found.broken.keys() - BY_NATURE - TWO_LOSSES:
             problems += 1
             print(f"\n{why}", *reported(found.trace(why)), "", sep="\n")
+    print(f"searches: {len(states)}\nstates of all: {sum(states)}\nlaws: {len(INVARIANTS)}\nbroken: {problems}")
     return 1 if problems else 0
 
 

@@ -1,7 +1,7 @@
 """`python -m tests.world --worlds 1000 --seed 0`: live many worlds, and print the broken laws of each.
 
 `--seed 38 --worlds 1 --trace` prints all that happens in one. `--mutants` first plants one fault after another in the
-product: each must break a law. The last lines are a table of figures.
+product: each must break a law. The last lines are its figures.
 """
 
 from __future__ import annotations
@@ -68,19 +68,18 @@ def try_mutants() -> int:
     return missed
 
 
-def table(given: argparse.Namespace, told: Told, missed: int | None) -> str:
-    """Return the figures of a run as one table."""
+def figures(given: argparse.Namespace, told: Told, missed: int | None) -> str:
+    """Return the figures of a run, one in a line."""
     figures = {
         "worlds": told.worlds,
         "seeds": f"{given.seed} to {given.seed + told.worlds - 1}",
         "states": told.states,
         "laws": told.laws,
-        "mutants noticed": "" if missed is None else f"{len(MUTANTS) - missed} of {len(MUTANTS)}",
+        **({} if missed is None else {"mutants noticed": f"{len(MUTANTS) - missed} of {len(MUTANTS)}"}),
         "broken": told.broken,
         "worlds a minute of CPU time": round(told.worlds * 60 / told.seconds),
     }
-    rows = [list(figures), ["---"] * len(figures), list(map(str, figures.values()))]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join(f"{name}: {figure}" for name, figure in figures.items())
 
 
 def main() -> int:
@@ -95,7 +94,7 @@ def main() -> int:
         plant(given.mutant)
     missed = try_mutants() if given.mutants else None
     told = live(range(given.seed, given.seed + given.worlds), trace=given.trace, stop=bool(given.mutant))
-    print(table(given, told, missed))
+    print(figures(given, told, missed))
     return 1 if told.broken or missed else 0
 
 

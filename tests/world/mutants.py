@@ -62,7 +62,9 @@ MUTANTS: Final = {
         "            write=lambda _: None,",
     ),
     "an event is settled in its outbox and not queued": Mutant(
-        "oauthbroker.events.outbox_relay", "await self._queues.enqueue(event)", "pass"
+        "oauthbroker.events.outbox_relay",
+        "await self._queues.enqueue(event)\n                except",
+        "pass\n                except",
     ),
     "an acknowledged event stays in the queue": Mutant(
         "oauthbroker.events.postgres_queues",

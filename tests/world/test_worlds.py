@@ -31,7 +31,7 @@ def _world(*options: str, seed: str = "0") -> subprocess.CompletedProcess[str]:
 def test_every_law_holds_in_every_world(first: int):
     done = _world("--worlds", str(WORLDS), "--seed", str(first))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"| {WORLDS} | {first} to {first + WORLDS - 1} |" in done.stdout
+    assert f"worlds: {WORLDS}\nseeds: {first} to {first + WORLDS - 1}\n" in done.stdout
 
 
 @pytest.mark.slow

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.faults import long_forms, proof, proof_record
-from tests.faults.proof import PARTS, Done, Part, page, prove
+from tests.faults import long_forms, proof, proof_page, proof_record
+from tests.faults.proof import Done, page, prove
+from tests.faults.proof_parts import PARTS, Part
+from tests.faults.proof_record import note, ran, runs
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,51 +37,130 @@ def test_the_page_shows_the_figures_and_the_result_of_each_part():
     assert "```\nrefreshes: 7\n```" in text
 
 
-def test_a_part_that_takes_too_long_is_stopped_with_its_children_and_the_next_is_not_begun():
+def test_a_part_that_takes_too_long_tidies_up_and_ends_with_its_children_and_the_next_is_not_begun(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(proof, "END_SECONDS", 1.0)
     began = time.monotonic()
-    first, second = proven("echo begun; sleep 60 & sleep 60", "echo never", minutes=0.01)
-    assert ("stopped", "begun") == (first.result, first.figures)
+    first, second = proven("trap 'echo removed' INT; echo begun; sleep 60 & sleep 60", "echo never", minutes=0.01)
+    assert ("stopped", "begun\nremoved") == (first.result, first.figures)
     assert ("stopped", "not begun") == (second.result, second.figures)
     assert time.monotonic() - began < 30
 
 
-def test_the_status_is_that_of_all_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let a run write its record and its pages to a folder of its own."""
     monkeypatch.setattr(proof, "ROOT", tmp_path)
     monkeypatch.setattr(proof, "PAGE", tmp_path / "build" / "proof.md")
+    monkeypatch.setattr(proof_page, "PAGE", tmp_path / "proof.md")
     monkeypatch.setattr(proof_record, "RECORD", tmp_path / "record.json")
     monkeypatch.setattr(long_forms, "files", list)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_the_status_is_that_of_all_parts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sys.argv", ["proof"])
     for lines, status in ((["true"], 0), (["true", "false"], 1)):
         monkeypatch.setattr(proof, "PARTS", [Shell(line, line, {"kills": 1}) for line in lines])
         assert status == proof.main()
 
 
-def test_the_record_says_when_each_part_last_ran_whole(
+@pytest.mark.usefixtures("elsewhere")
+def test_the_record_and_its_page_say_when_each_part_last_ran_and_at_which_size(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(proof, "ROOT", tmp_path)
-    monkeypatch.setattr(proof, "PAGE", tmp_path / "build" / "proof.md")
-    monkeypatch.setattr(proof_record, "RECORD", tmp_path / "record.json")
-    monkeypatch.setattr(long_forms, "files", list)
-    parts = [
-        Shell(title, line, {"kills": 1}) for title, line in (("good", "true"), ("bad", "false"), ("unrun", "true"))
-    ]
+    titles = {"good": "echo 'problems: none'", "bad": "echo problems: lost; false", "half": "true", "unrun": "true"}
+    parts = [Shell(title, line, {"kills": 4}) for title, line in titles.items()]
     monkeypatch.setattr(proof, "PARTS", parts)
-    for words in (["--scale", "0.5", "--only", "unrun"], ["--only", "good"], ["--only", "bad"]):
+    monkeypatch.setattr(proof_page, "PARTS", parts)
+    for words in (["--only", "good"], ["--only", "bad"], ["--scale", "0.5", "--only", "half"]):
         monkeypatch.setattr("sys.argv", ["proof", *words])
         proof.main()
     capsys.readouterr()
     monkeypatch.setattr("sys.argv", ["proof", "--list"])
     assert 0 == proof.main()
-    good, bad, unrun = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"good: \d{4}-\d\d-\d\d at \S+: passed in 0 s", good)
-    assert re.fullmatch(r"bad: \d{4}-\d\d-\d\d at \S+: failed in 0 s", bad)
+    good, bad, half, unrun = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"good \(4 kills\): \d{4}-\d\d-\d\d at \S+: passed in 0 s", good)
+    assert re.fullmatch(r"bad \(4 kills\): \d{4}-\d\d-\d\d at \S+: failed in 0 s", bad)
+    assert half.startswith("half (2 kills): ")
     assert "unrun: never" == unrun
+    written = (tmp_path / "proof.md").read_text("utf-8")
+    assert "**1 of 3 parts broken**; 2 ran at their whole size, 1 never ran." in written
+    assert "| [good](#good) | 4 kills | problems: none | passed |" in written
+    assert "| [bad](#bad) | 4 kills | problems: lost | failed |" in written
+    assert "| [half](#half) | 2 kills of 4 kills | " in written
+    assert "| unrun | 4 kills | | never ran |" in written
 
 
-def test_the_record_has_the_last_figure_of_a_table():
-    assert "problems: it waited" == proof._last_line("refreshes: 7\n│ problems   │ it waited │\n└──┘")
-    assert "" == proof._last_line("")
+@pytest.mark.usefixtures("elsewhere")
+def test_a_smaller_run_is_noted_if_it_failed_and_never_hides_a_larger_one():
+    def noted(result: str, scale: float) -> tuple[str, float]:
+        note({"kills": ran(result, 1, [], scale=scale)})
+        return runs()["kills"]["result"], runs()["kills"]["scale"]
+
+    assert ("passed", 1) == noted("passed", 1)
+    assert ("passed", 1) == noted("passed", 0.5)
+    assert ("failed", 0.5) == noted("failed", 0.5)
+    assert ("failed", 0.5) == noted("passed", 0.1)
+    assert ("passed", 0.5) == noted("passed", 0.5)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_the_page_names_each_file_that_failed():
+    note({"tests/a.py": ran("passed", 1, ["3 passed"]), "tests/b.py": ran("failed", 1, ["1 failed"])})
+    written = proof_page.text(runs())
+    assert "**1 of 2 files broken**" in written
+    assert re.search(r"(?m)^  - `tests/b.py`: 1 failed, ", written)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_failure_stays_on_the_page_when_a_later_run_has_passed():
+    for result, figure in (("failed", "problems: a|b"), ("passed", "problems: none"), ("passed", "problems: none")):
+        note({"tests/a.py": ran(result, 1, [figure])})
+    (failure,) = runs()["tests/a.py"]["failures"]
+    assert ("problems: a|b", "") == (failure["broke"], failure["mended"])
+    assert re.search(r"(?m)^\| tests/a.py \| problems: a\\\|b \| \S+ \| \S+ \|  \|$", proof_page.text(runs()))
+
+
+def test_each_failure_of_the_record_says_how_it_was_mended():
+    """Write it into tests/faults/proof_record.json."""
+    assert [] == [title for title, row in runs().items() for each in row["failures"] if not each["mended"]]
+
+
+def test_the_page_in_the_docs_is_that_of_the_record():
+    """`.venv/bin/python -m tests.faults.proof_page` writes it."""
+    assert proof_page.text(runs()) == proof_page.PAGE.read_text("utf-8")
+
+
+def test_a_run_counts_as_that_of_a_commit_though_it_has_written_its_record(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    def git(*words: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@a.example")
+        return subprocess.run(
+            ("git", *identity, *words), cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
+
+    monkeypatch.setattr(proof_record, "ROOT", tmp_path)
+    for name in ("code.py", *proof_record.WRITTEN):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1\n")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "all")
+    head = git("rev-parse", "--short", "HEAD").strip()
+    for name in proof_record.WRITTEN:
+        (tmp_path / name).write_text("2\n")
+    assert head == proof_record.commit()
+    (tmp_path / "code.py").write_text("2\n")
+    assert f"{head}-dirty" == proof_record.commit()
+
+
+def test_the_record_has_the_figures_of_a_table_without_its_frame():
+    table = "┏━━┓\n┃ figure ┃ value ┃\n│ answers │ ready: 7 │\n│         │ late: 2  │\n│ problems │ none │\n└──┘\nkills: 3\n"
+    expected = ["answers: ready: 7", "    late: 2", "problems: none", "kills: 3"]
+    assert expected == proof_page.lines(table)
 
 
 def test_the_record_names_parts_that_there_are():

@@ -41,6 +41,18 @@ def test_a_new_token_that_is_already_over_pauses_its_grant(world: World, lives: 
     assert paused is (world.circuits.pause("mail", GRANT.id) > 0)
 
 
+@pytest.mark.parametrize(
+    ("lifetime", "code"), [(6, Code.PROVIDER_UNREACHABLE), (0, Code.TOKEN_RESPONSE_INVALID)], ids=["slow", "no time"]
+)
+def test_calls_in_the_pause_can_be_tried_again_if_only_the_answer_was_slow(
+    world: World, lifetime: int, code: Code
+) -> None:
+    world.after.worked(GRANT, token_with(-1, lifetime))
+    with pytest.raises(BrokerError) as refused:
+        world.circuits.check("mail", GRANT.id)
+    assert code is refused.value.code
+
+
 def test_a_success_is_evidence_for_the_client(world: World) -> None:
     world.after.worked(GRANT, token_with())
     assert "good" == world.clients.standing(grant_with(subject="acme:user:2"), NOW, NOW)
