@@ -86,7 +86,7 @@ class KnownQueue:
 
     @property
     def weight(self) -> int:
-        """Return about how many bytes the queue takes here, half of what it does."""
+        """Return about half of the bytes that the queue takes in memory."""
         return self.item_weight + self._dead_weight + _BESIDE * len(self.segments)
 
     def put_head(self, head: Head, version: Entry) -> None:

@@ -81,7 +81,7 @@ def _target(app: App, method: str, authority: str, path: str, scheme: str | None
     path = path or "/"
     if len(path) > LONGEST_PATH or not _PATH.fullmatch(path) or climbs(path):
         raise BrokerError(Code.REQUEST_INVALID, note="path")
-    check_percent_signs(path.partition("?")[0])  # servers differ: most refuse the request, some take the sign itself
+    check_percent_signs(path.partition("?")[0])  # nginx refuses it, others take the sign itself
     path = path if path[0] == "/" else f"/{path}"
     if not app.api.base_path:  # else it may stand in the path, and the grant's data have to tell
         _check_path(app.api, path)

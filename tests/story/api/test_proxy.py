@@ -149,6 +149,8 @@ async def test_bad_requests_have_one_clear_error_each(here: Stage) -> None:
         "a/..;v=1",
         ".;/x",
         "a/%2e%2e%3b/x",
+        "%ZZ",
+        "a%2",
     ],
 )
 async def test_a_path_that_servers_resolve_in_their_own_ways_is_refused(here: Stage, rest: str) -> None:
