@@ -52,7 +52,8 @@ class QueueStorage:
 
     def changing(self, agent: str, *, has_events: bool = False) -> AbstractAsyncContextManager[Index]:
         """Change the index under the queue's lock, and write it once for all changes that wait at the same time. A body
-        looks at the segments that it reads. `has_events`: events of the agent are stored, so that a missing head is rebuilt."""
+        looks at the segments that it reads. `has_events`: events of the agent are stored, so that a missing head is
+        rebuilt."""
         key = (agent, has_events, current_pass.get())
         return self._changes.change(key, partial(self._locked, agent, has_events=has_events))
 
