@@ -91,7 +91,7 @@ class Load:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        stories = [self._tool] * 4 + [self._person] * 2 + [self._device, self._visitor, self._operator, self._rude]
+        stories = [self._tool] * 4 + [self._person] * 2 + [self._device, self._browser_user, self._operator, self._rude]
         consumers = [asyncio.create_task(self._for_ever(self._agent(agent), 0.0)) for agent in AGENTS]
         tasks = [asyncio.create_task(self._for_ever(story, 0.1)) for story in stories]
         try:
@@ -213,7 +213,7 @@ class Load:
                 await asyncio.sleep(0.5)
         await self._well(line, "DELETE", f"/v1/turns/{turn_id}")
 
-    async def _visitor(self, line: Line) -> None:
+    async def _browser_user(self, line: Line) -> None:
         """A person looks at the connections and leaves."""
         subjects = {"user": Pair(self.dice.choice(READY)).subject}
         made = await self._well(line, "POST", "/v1/connections", {"subjects": subjects})

@@ -17,7 +17,7 @@ from oauthbroker.testing import Canaries, IdentityProvider
 BOUNDS = Bounds(slope=1.0, threads=2)
 EMPTY = Store(dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0), temporary=0, locks=1, audit=10)
 SMALL = Process(90.0, 30, 8)
-STORIES = {"tool", "person", "device", "visitor", "operator", "rude", "consume"}
+STORIES = {"tool", "person", "device", "browser_user", "operator", "rude", "consume"}
 ANSWERS = 200
 
 
