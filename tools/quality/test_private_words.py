@@ -44,7 +44,6 @@ PLAIN = {  # in another sense than ours: the file, and what the line says
     ("docs/gateway.md", "action_type, room"),
     ("docs/gateway.md", "{room: "),
     ("docs/gateway.md", "field: room"),
-    ("docs/proof.md", "stories: {"),  # how often each story of a load ran
     ("docs/testing.md", "visit"),  # the test browser visits an address
 }
 
