@@ -79,10 +79,7 @@ class KnownQueue:
         self.order = 0
         self._owned = Counter[int]()
         self._alone = dict[int, Numbers]()
-        self._count = self.item_weight = self._dead_weight = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = self.item_weight = self._dead_weight = 0  # of all waiting items, and of the dead ones
 
     @property
     def weight(self) -> int:
@@ -131,7 +128,7 @@ class KnownQueue:
         self.blocked.pop(number, None)
         for each, sign in ((old, -1), (new, 1)):
             if each is not None:
-                self._count += sign * len(each.items)
+                self.count += sign * len(each.items)
                 self.item_weight += sign * each.weight
 
     def _come(self, address: str, alone: Numbers) -> None:

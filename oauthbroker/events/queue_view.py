@@ -30,7 +30,7 @@ class QueueView:
             yield from segment.items
 
     def __len__(self) -> int:
-        return len(self.known) + sum(len(new.items) - len(old.items) for old, new in self._changes())
+        return self.known.count + sum(len(new.items) - len(old.items) for old, new in self._changes())
 
     @property
     def dead(self) -> list[Item]:
