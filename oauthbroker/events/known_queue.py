@@ -18,7 +18,7 @@ from oauthbroker.repository.queue_parts import HEAD
 from oauthbroker.repository.repository import Entry
 
 Numbers = tuple[int, ...]
-_BESIDE = 1000  # bytes of a segment beside its items, such as its version
+_QUEUE, _SEGMENT, _SETTLED = 3000, 1000, 130  # weights: of a queue and of a segment without their events
 
 
 class Blocked(NamedTuple):
@@ -79,12 +79,13 @@ class KnownQueue:
         self.order = 0
         self._owned = Counter[int]()
         self._alone = dict[int, Numbers]()
-        self.count = self.item_weight = self._dead_weight = 0  # of all waiting items, and of the dead ones
+        self.count = self.item_weight = 0  # of all waiting items
+        self._head_weight = self._beside = 0  # `_beside`: of the segments beside their items
 
     @property
     def weight(self) -> int:
         """Return about half of the bytes that the queue takes in memory."""
-        return self.item_weight + self._dead_weight + _BESIDE * len(self.segments)
+        return _QUEUE + self._head_weight + self.item_weight + self._beside
 
     def put_head(self, head: Head, version: Entry) -> None:
         """Note another head. Segments that it does not list are forgotten."""
@@ -95,7 +96,8 @@ class KnownQueue:
                 del self._alone[number]
                 self.versions.pop(number, None)
             self.unread = (self.unread & listed) | (listed - self.segments.keys())
-            self.head, self._dead_weight = head, sum(item.weight for item in head.dead)
+            self.head = head
+            self._head_weight = sum(item.weight for item in head.dead) + _SETTLED * len(head.settled)
             self.order = max([self.order, *(each.order for each in head.settled)])
         self.versions[HEAD] = version
 
@@ -130,6 +132,7 @@ class KnownQueue:
             if each is not None:
                 self.count += sign * len(each.items)
                 self.item_weight += sign * each.weight
+                self._beside += sign * (_SEGMENT + _SETTLED * len(each.settled))
 
     def _come(self, address: str, alone: Numbers) -> None:
         before = self.addresses.get(address)[:1]

@@ -30,7 +30,7 @@ from oauthbroker.repository.repository import Conflict, Entry, Key, Repository
 from oauthbroker.repository.versioned import opened, readable
 
 CACHED = 20_000  # agents
-CACHED_BYTES = 48 * 1024 * 1024  # by the weight of their events, which takes up to three times as much memory
+CACHED_BYTES = 48 * 1024 * 1024  # by their weight, which takes up to three times as much memory
 TRIES = 4  # readings without the lock, of a queue that changes meanwhile
 _BREATH, _READ = 256, 32  # parts that are compared before other tasks may run; one that is read counts so often
 

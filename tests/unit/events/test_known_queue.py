@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
+from oauthbroker.events.known_queue import KnownQueue
 from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metrics
+from oauthbroker.records.event_queue import REMEMBERED, SEGMENT_ITEMS, Head, Item, Segment, Settled, segments_of
 from oauthbroker.repository.repository import KINDS, LEASES, Entry, Key, Repository
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
@@ -53,3 +57,34 @@ async def test_a_process_reads_no_part_again_that_it_wrote_also_of_an_empty_queu
     store.reads = 0
     await passed(queues, 1)
     assert 0 == store.reads
+
+
+def known_queue(waiting: int, remembered: int) -> KnownQueue:
+    """Return a queue as it is read from a store, with as many settlements in each part as may be in one, or none."""
+    items = [Item(id=f"evt-{number:022}", address=f"swarm/planner/{number:020}") for number in range(waiting)]
+    segments = segments_of("planner", items, 1) or [Segment(agent="planner", number=1)]
+    settled = [
+        Settled(id=f"evt-{number:022}", lease=f"{number:022}", done=True, order=10**15 + number)
+        for number in range(remembered)
+    ]
+    head = Head("planner", tuple(each.number for each in segments), len(segments) + 1, settled=tuple(settled))
+    known = KnownQueue("planner")
+    known.put_head(Head.from_plaintext(head.to_plaintext()), Entry(Key("queues", "head"), 1, b""))
+    for each in segments:
+        read = Segment(agent="planner", number=each.number, items=each.items, settled=tuple(settled[:SEGMENT_ITEMS]))
+        version = Entry(Key("queues", f"{each.number:043}"), 1, b"")
+        known.put(Segment.from_plaintext(read.to_plaintext()), version)
+    return known
+
+
+@pytest.mark.parametrize("waiting", [0, 10 * SEGMENT_ITEMS])
+@pytest.mark.parametrize("remembered", [0, 2 * REMEMBERED])
+def test_a_queue_takes_at_most_three_times_its_weight_in_memory(waiting: int, remembered: int) -> None:
+    known_queue(waiting, remembered)  # which fills what is made once
+    tracemalloc.start()
+    try:
+        known = known_queue(waiting, remembered)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 3 * known.weight
