@@ -160,10 +160,12 @@ class QueueStorage:
                 agents.add(opened(Head.from_plaintext, entry).agent)
         for agent in agents - {""}:
             with suppress(BrokerError):
-                index = await self._found(agent, whole=False)
-                await self._compare(index.known, index.head.segments, whole=False)
-                if index.head is index.known.head:
-                    yield index
+                for _ in range(TRIES):
+                    index = await self._found(agent, whole=False)
+                    await self._compare(index.known, index.head.segments, whole=False)
+                    if index.head is index.known.head:
+                        yield index
+                        break
 
     async def repair(self, agent: str) -> None:
         """Rebuild the index of an agent whose events are stored, if its head is missing."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -14,16 +16,21 @@ from oauthbroker.records.event_queue import REMEMBERED, SEGMENT_ITEMS, Head, Ite
 from oauthbroker.repository.repository import KINDS, LEASES, Entry, Key, Repository
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
+from tests.faults.queue_crash_kit import small_segments
 from tests.unit.records.kit import event
 
 
 class CountingStore(MemoryStore):
-    """Counts the parts of queues that are read."""
+    """Counts the parts of queues that are read. `before` is done before the one with that number."""
 
-    reads = 0
+    def __init__(self, clock: TestClock) -> None:
+        super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+        self.reads, self.before = 0, dict[int, Callable[[], Awaitable[object]]]()
 
     async def get(self, key: Key) -> Entry | None:
         self.reads += key.kind == "queues"
+        if key.kind == "queues" and self.reads in self.before:
+            await self.before.pop(self.reads)()
         return await super().get(key)
 
 
@@ -34,7 +41,7 @@ def clock() -> TestClock:
 
 @pytest.fixture
 def store(clock: TestClock) -> CountingStore:
-    return CountingStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+    return CountingStore(clock)
 
 
 @pytest.fixture
@@ -88,3 +95,16 @@ def test_a_queue_takes_at_most_three_times_its_weight_in_memory(waiting: int, re
     finally:
         tracemalloc.stop()
     assert taken < 3 * known.weight
+
+
+async def test_a_queue_that_changes_while_it_is_read_is_in_the_list_of_all(
+    queues: StoreQueues, store: CountingStore, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_segments(monkeypatch, 1)
+    for number in range(2):
+        assert await queues.enqueue(event(number))
+    reader = StoreQueues(repository=Repository(store), clock=clock, limits=Limits(), metrics=Metrics())
+    assert [2] == [depth.waiting for depth in await reader.depths()]
+    assert await queues.lease("planner") is not None  # which changes the first segment
+    store.before[store.reads + 1] = partial(reader.enqueue, event(2))
+    assert [(2, 1)] == [(depth.waiting, depth.leased) for depth in await reader.depths()]
