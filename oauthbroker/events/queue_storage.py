@@ -136,7 +136,7 @@ class QueueStorage:
 
     async def look_at_leases(self, index: Index, leases: Collection[str]) -> None:
         """Look at the segments of the events that were leased so."""
-        places = [index.known.leases.get(lease) for lease in leases]
+        places = [index.known.leases.get(lease, ()) for lease in leases]
         if all(places):
             await self._compare(index.known, {number for each in places for number in each})
         else:  # another process has leased the event, or the head remembers the lease
