@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from oauthbroker.records.event_queue import Head, Item, Segment
+from oauthbroker.records.event_queue import Head, Item, Segment, Settled
 from oauthbroker.repository.queue_parts import HEAD
 from oauthbroker.repository.repository import Entry
 
 Numbers = tuple[int, ...]
-_BESIDE = 1000  # bytes of a segment beside its items, such as its version
+Places = dict[str, Numbers]  # the segments that name a text, in order
+_QUEUE, _SEGMENT, _SETTLED = 3000, 1000, 130  # weights: of a queue and of a segment without their events
 
 
 class Blocked(NamedTuple):
@@ -37,30 +38,6 @@ class Blocked(NamedTuple):
         return cls(min(dues), since, any(item.lease is not None for item in heads))
 
 
-class _Places:
-    """The numbers of the segments that name a text, in order."""
-
-    __slots__ = ("_numbers",)
-
-    def __init__(self) -> None:
-        self._numbers = dict[str, Numbers]()
-
-    def get(self, text: str) -> Numbers:
-        return self._numbers.get(text, ())
-
-    def add(self, text: str, alone: Numbers) -> None:
-        """Add the one number of `alone`, which all texts of a segment share."""
-        there = self._numbers.get(text)
-        self._numbers[text] = alone if there is None else tuple(sorted(there + alone))
-
-    def remove(self, text: str, alone: Numbers) -> None:
-        left = tuple(number for number in self._numbers[text] if number != alone[0])
-        if left:
-            self._numbers[text] = left
-        else:
-            del self._numbers[text]
-
-
 class KnownQueue:
     """The head and the segments of one agent's queue as they were last read or written here, with their versions.
 
@@ -73,32 +50,32 @@ class KnownQueue:
         self.segments = dict[int, Segment]()
         self.versions = dict[int, Entry]()
         self.unread = set[int]()
-        self.ids, self.addresses, self.leases = _Places(), _Places(), _Places()
+        self.ids, self.addresses, self.leases = Places(), Places(), Places()
         self.owners = list[int]()  # segments that have the first event of a conversation, in order
         self.blocked = dict[int, Blocked]()  # those of them in which no such event was free
         self.order = 0
         self._owned = Counter[int]()
         self._alone = dict[int, Numbers]()
-        self._count = self.item_weight = self._dead_weight = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = self.item_weight = 0  # of all waiting items
+        self._head_weight = self._settled = 0
 
     @property
     def weight(self) -> int:
         """Return about half of the bytes that the queue takes in memory."""
-        return self.item_weight + self._dead_weight + _BESIDE * len(self.segments)
+        segments = _SEGMENT * len(self.segments) + self.item_weight + _SETTLED * self._settled
+        return _QUEUE + self._head_weight + segments
 
     def put_head(self, head: Head, version: Entry) -> None:
         """Note another head. Segments that it does not list are forgotten."""
         if head is not self.head:
             listed = set(head.segments)
             for number in [number for number in self.segments if number not in listed]:
-                self._replace(number, None)
+                self._replace(number, _NONE)
                 del self._alone[number]
                 self.versions.pop(number, None)
             self.unread = (self.unread & listed) | (listed - self.segments.keys())
-            self.head, self._dead_weight = head, sum(item.weight for item in head.dead)
+            self.head = head
+            self._head_weight = sum(item.weight for item in head.dead) + _SETTLED * len(head.settled)
             self.order = max([self.order, *(each.order for each in head.settled)])
         self.versions[HEAD] = version
 
@@ -120,29 +97,21 @@ class KnownQueue:
         if number in self.segments:
             self.unread.add(number)
 
-    def _replace(self, number: int, new: Segment | None) -> None:
-        old = self.segments.pop(number, None)
-        if new is not None:
+    def _replace(self, number: int, new: Segment) -> None:
+        old = self.segments.pop(number, _NONE)
+        if new is not _NONE:
             self.segments[number] = new
-        alone = self._alone[number]
-        _move(_ids(old), _ids(new), alone, add=self.ids.add, remove=self.ids.remove)
-        _move(_leases(old), _leases(new), alone, add=self.leases.add, remove=self.leases.remove)
-        _move(_addresses(old), _addresses(new), alone, add=self._come, remove=self._go)
+        alone, before, after = self._alone[number], _addresses(old), _addresses(new)
+        _move(self.ids, _ids(old), _ids(new), alone)
+        _move(self.leases, _leases(old), _leases(new), alone)
+        moved = {address: self.addresses.get(address, ())[:1] for address in before ^ after}
+        _move(self.addresses, before, after, alone)
+        for address, first in moved.items():
+            self._own(first, self.addresses.get(address, ())[:1])
         self.blocked.pop(number, None)
-        for each, sign in ((old, -1), (new, 1)):
-            if each is not None:
-                self._count += sign * len(each.items)
-                self.item_weight += sign * each.weight
-
-    def _come(self, address: str, alone: Numbers) -> None:
-        before = self.addresses.get(address)[:1]
-        self.addresses.add(address, alone)
-        self._own(before, self.addresses.get(address)[:1])
-
-    def _go(self, address: str, alone: Numbers) -> None:
-        before = self.addresses.get(address)[:1]
-        self.addresses.remove(address, alone)
-        self._own(before, self.addresses.get(address)[:1])
+        self.count += len(new.items) - len(old.items)
+        self.item_weight += new.weight - old.weight
+        self._settled += len(new.settled) - len(old.settled)
 
     def _own(self, before: Numbers, after: Numbers) -> None:
         """Note that the first event of a conversation lies in another segment."""
@@ -160,34 +129,30 @@ class KnownQueue:
                 del self.owners[bisect_left(self.owners, number)]
 
 
-def _move(
-    old: set[str],
-    new: set[str],
-    alone: Numbers,
-    *,
-    add: Callable[[str, Numbers], None],
-    remove: Callable[[str, Numbers], None],
-) -> None:
+def _move(places: Places, old: set[str], new: set[str], alone: Numbers) -> None:
+    """Note that a segment names these texts now. `alone` is its number, one tuple for all its texts."""
     for text in old - new:
-        remove(text, alone)
+        there = places.pop(text)
+        if there != alone:
+            places[text] = tuple(number for number in there if number != alone[0])
     for text in new - old:
-        add(text, alone)
+        others = places.get(text)
+        places[text] = alone if others is None else tuple(sorted(others + alone))
 
 
-_id: Callable[[Item], str] = attrgetter("id")
+_NONE: Final = Segment(agent="", number=0)
+_id: Callable[[Item | Settled], str] = attrgetter("id")
+_lease: Callable[[Item | Settled], str | None] = attrgetter("lease")
 _address: Callable[[Item], str] = attrgetter("address")
 
 
-def _ids(segment: Segment | None) -> set[str]:
-    return set() if segment is None else {*map(_id, segment.items), *(each.id for each in segment.settled)}
+def _ids(segment: Segment) -> set[str]:
+    return {*map(_id, segment.items), *map(_id, segment.settled)}
 
 
-def _addresses(segment: Segment | None) -> set[str]:
-    return set() if segment is None else set(map(_address, segment.heads))
+def _leases(segment: Segment) -> set[str]:
+    return set(filter(None, (*map(_lease, segment.items), *map(_lease, segment.settled))))
 
 
-def _leases(segment: Segment | None) -> set[str]:
-    if segment is None:
-        return set()
-    held: Iterable[str | None] = (*(item.lease for item in segment.items), *(each.lease for each in segment.settled))
-    return {lease for lease in held if lease is not None}
+def _addresses(segment: Segment) -> set[str]:
+    return set(map(_address, segment.heads))

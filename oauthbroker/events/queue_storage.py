@@ -30,7 +30,7 @@ from oauthbroker.repository.repository import Conflict, Entry, Key, Repository
 from oauthbroker.repository.versioned import opened, readable
 
 CACHED = 20_000  # agents
-CACHED_BYTES = 48 * 1024 * 1024  # by the weight of their events, which takes up to three times as much memory
+CACHED_BYTES = 48 * 1024 * 1024  # by their weight, which takes up to three times as much memory
 TRIES = 4  # readings without the lock, of a queue that changes meanwhile
 _BREATH, _READ = 256, 32  # parts that are compared before other tasks may run; one that is read counts so often
 
@@ -136,7 +136,7 @@ class QueueStorage:
 
     async def look_at_leases(self, index: Index, leases: Collection[str]) -> None:
         """Look at the segments of the events that were leased so."""
-        places = [index.known.leases.get(lease) for lease in leases]
+        places = [index.known.leases.get(lease, ()) for lease in leases]
         if all(places):
             await self._compare(index.known, {number for each in places for number in each})
         else:  # another process has leased the event, or the head remembers the lease
@@ -160,10 +160,12 @@ class QueueStorage:
                 agents.add(opened(Head.from_plaintext, entry).agent)
         for agent in agents - {""}:
             with suppress(BrokerError):
-                index = await self._found(agent, whole=False)
-                await self._compare(index.known, index.head.segments, whole=False)
-                if index.head is index.known.head:
-                    yield index
+                for _ in range(TRIES):
+                    index = await self._found(agent, whole=False)
+                    await self._compare(index.known, index.head.segments, whole=False)
+                    if index.head is index.known.head:
+                        yield index
+                        break
 
     async def repair(self, agent: str) -> None:
         """Rebuild the index of an agent whose events are stored, if its head is missing."""

@@ -30,7 +30,7 @@ class QueueView:
             yield from segment.items
 
     def __len__(self) -> int:
-        return len(self.known) + sum(len(new.items) - len(old.items) for old, new in self._changes())
+        return self.known.count + sum(len(new.items) - len(old.items) for old, new in self._changes())
 
     @property
     def dead(self) -> list[Item]:
@@ -54,7 +54,7 @@ class QueueView:
 
     def naming(self, event_id: str) -> list[int]:
         """Return the numbers of the segments that may have the event, or remember it."""
-        return sorted({*self.known.ids.get(event_id), *self._filled})
+        return sorted({*self.known.ids.get(event_id, ()), *self._filled})
 
     def knows(self, event_id: str) -> bool:
         """Return whether the event is in the queue, or has left it lately."""
@@ -77,7 +77,7 @@ class QueueView:
     def next_free(self, now: datetime) -> tuple[Item | None, list[int]]:
         """Return the oldest item that is at the head of its address and is neither leased nor backing off; and the
         segments whose newest versions can tell otherwise, its own and those of leased items before it."""
-        doubtful, heirs = list[int](), self._heirs()
+        doubtful, heirs = list[int](), self._heirs() if self._changed else set[int]()
         for number in sorted({*self.known.owners, *heirs, *self._changed}) if self._changed else self.known.owners:
             as_known = number not in self._changed and number not in heirs
             blocked = self.known.blocked.get(number) if as_known else None
@@ -98,13 +98,13 @@ class QueueView:
         found = set[int]()
         for changed in self._changed.keys() & self.known.segments.keys():
             for item in self.known.segments[changed].heads:
-                places = self.known.addresses.get(item.address)
+                places = self.known.addresses.get(item.address, ())
                 found.update(next(([each] for each in places if each not in self._changed), ()))
         return found
 
     def _is_first(self, address: str, number: int) -> bool:
         """Return whether no segment before this one has an item of the address."""
-        for each in chain(self.known.addresses.get(address), self._filled):
+        for each in chain(self.known.addresses.get(address, ()), self._filled):
             changed = self._changed.get(each)
             if each < number and (changed is None or any(item.address == address for item in changed.heads)):
                 return False
@@ -117,11 +117,11 @@ class QueueView:
 
     def is_held(self, lease: str, now: datetime) -> bool:
         """Return whether an item is leased by this lease. For a queue that is not being changed."""
-        segments = [self.known.segments[number] for number in self.known.leases.get(lease)]
+        segments = [self.known.segments[number] for number in self.known.leases.get(lease, ())]
         return any(item.lease == lease and not item.is_free(now) for each in segments for item in each.items)
 
     def is_settled(self, lease: str) -> bool:
-        segments = [self.known.segments[number] for number in self.known.leases.get(lease)]
+        segments = [self.known.segments[number] for number in self.known.leases.get(lease, ())]
         remembered = chain(self.head.settled, *(segment.settled for segment in segments))
         return any(each.lease == lease for each in remembered)
 

@@ -1,0 +1,110 @@
+"""What a process remembers of its queues: enough that it need not read again, and no more than is bounded."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+
+from oauthbroker.events.known_queue import KnownQueue
+from oauthbroker.events.queue import StoreQueues
+from oauthbroker.model.settings import Limits
+from oauthbroker.observability.metrics import Metrics
+from oauthbroker.records.event_queue import REMEMBERED, SEGMENT_ITEMS, Head, Item, Segment, Settled, segments_of
+from oauthbroker.repository.repository import KINDS, LEASES, Entry, Key, Repository
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.testing import TestClock
+from tests.faults.queue_crash_kit import small_segments
+from tests.unit.records.kit import event
+
+
+class CountingStore(MemoryStore):
+    """Counts the parts of queues that are read. `before` is done before the one with that number."""
+
+    def __init__(self, clock: TestClock) -> None:
+        super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+        self.reads, self.before = 0, dict[int, Callable[[], Awaitable[object]]]()
+
+    async def get(self, key: Key) -> Entry | None:
+        self.reads += key.kind == "queues"
+        if key.kind == "queues" and self.reads in self.before:
+            await self.before.pop(self.reads)()
+        return await super().get(key)
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    return TestClock()
+
+
+@pytest.fixture
+def store(clock: TestClock) -> CountingStore:
+    return CountingStore(clock)
+
+
+@pytest.fixture
+def queues(store: CountingStore, clock: TestClock) -> StoreQueues:
+    return StoreQueues(repository=Repository(store), clock=clock, limits=Limits(), metrics=Metrics())
+
+
+async def passed(queues: StoreQueues, number: int) -> None:
+    """Let an event come and go."""
+    assert await queues.enqueue(event(number))
+    delivery = await queues.lease("planner")
+    assert delivery is not None
+    assert await delivery.ack()
+
+
+async def test_a_process_reads_no_part_again_that_it_wrote_also_of_an_empty_queue(
+    queues: StoreQueues, store: CountingStore
+) -> None:
+    await passed(queues, 0)
+    store.reads = 0
+    await passed(queues, 1)
+    assert 0 == store.reads
+
+
+def known_queue(waiting: int, remembered: int) -> KnownQueue:
+    """Return a queue as it is read from a store, with as many settlements in each part as may be in one, or none."""
+    items = [Item(id=f"evt-{number:022}", address=f"swarm/planner/{number:020}") for number in range(waiting)]
+    segments = segments_of("planner", items, 1) or [Segment(agent="planner", number=1)]
+    settled = [
+        Settled(id=f"evt-{number:022}", lease=f"{number:022}", done=True, order=10**15 + number)
+        for number in range(remembered)
+    ]
+    head = Head("planner", tuple(each.number for each in segments), len(segments) + 1, settled=tuple(settled))
+    known = KnownQueue("planner")
+    known.put_head(Head.from_plaintext(head.to_plaintext()), Entry(Key("queues", "head"), 1, b""))
+    for each in segments:
+        read = Segment(agent="planner", number=each.number, items=each.items, settled=tuple(settled[:SEGMENT_ITEMS]))
+        version = Entry(Key("queues", f"{each.number:043}"), 1, b"")
+        known.put(Segment.from_plaintext(read.to_plaintext()), version)
+    return known
+
+
+@pytest.mark.parametrize("waiting", [0, 10 * SEGMENT_ITEMS])
+@pytest.mark.parametrize("remembered", [0, 2 * REMEMBERED])
+def test_a_queue_takes_at_most_three_times_its_weight_in_memory(waiting: int, remembered: int) -> None:
+    known_queue(waiting, remembered)  # which fills what is made once
+    tracemalloc.start()
+    try:
+        known = known_queue(waiting, remembered)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 3 * known.weight
+
+
+async def test_a_queue_that_changes_while_it_is_read_is_in_the_list_of_all(
+    queues: StoreQueues, store: CountingStore, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_segments(monkeypatch, 1)
+    for number in range(2):
+        assert await queues.enqueue(event(number))
+    reader = StoreQueues(repository=Repository(store), clock=clock, limits=Limits(), metrics=Metrics())
+    assert [2] == [depth.waiting for depth in await reader.depths()]
+    assert await queues.lease("planner") is not None  # which changes the first segment
+    store.before[store.reads + 1] = partial(reader.enqueue, event(2))
+    assert [(2, 1)] == [(depth.waiting, depth.leased) for depth in await reader.depths()]
