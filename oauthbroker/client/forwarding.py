@@ -6,17 +6,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 from oauthbroker.client.client_call import ClientCall, Reply, members_of, refusal_of, segment, understood
 from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.header_names import spelled_text
+from oauthbroker.core.path_steps import climbs
 from oauthbroker.model.token_request import WrongArgument, scopes_listed
 from oauthbroker.model.token_results import AuthorizationRequired, result_from_json
 
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+(?::[0-9]{1,5})?)(/[!-\[\]-~]*)?")
-_DOTS = re.compile(r"[/\\]\.\.?(?:[/\\;]|$)")
 _METHOD = re.compile(r"[A-Z]{1,16}")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t -~\x80-\xff]*")
@@ -49,7 +48,7 @@ def forwarded(
     if not isinstance(method, str) or not _METHOD.fullmatch(method):
         raise WrongArgument("forwardedMethod", "method")
     parts = _URL.fullmatch(url.partition("#")[0]) if isinstance(url, str) else None
-    if parts is None or _DOTS.search(unquote((parts[2] or "/").partition("?")[0])):
+    if parts is None or climbs(parts[2] or "/"):
         raise WrongArgument("forwardedUrl", "url")
     said = _checked(headers or {})
     if scopes is not None:

@@ -204,13 +204,14 @@ def _declared(connection: Connection, entity: Entity) -> dict[str, Any] | None:
 
 
 def _changes(connection: Connection, entity: Entity) -> Iterator[Change]:
-    before = _declared(connection, entity)
+    before, table = _declared(connection, entity), table_of(entity)
     if before is None:
-        yield Change(what=f"{entity.name}: create the table")
+        taken = f"{table.name} is there undeclared; rename it" if sa.inspect(connection).has_table(table.name) else ""
+        yield Change(what=f"{entity.name}: create the table", refused=taken)
         return
     if before == json.loads(json.dumps(entity.written)):
         return
-    rows = _Rows(connection, table_of(entity))
+    rows = _Rows(connection, table)
     fields: Mapping[str, Mapping[str, Any]] = before["fields"]
     for name, old in fields.items():
         new = entity.fields.get(name)
@@ -221,16 +222,15 @@ def _changes(connection: Connection, entity: Entity) -> Iterator[Change]:
             kept = "rows have values of the other type" if rows.any(sa.column(name).is_not(None)) else ""
             what = f"{entity.name}: change the field {name} from {old['type']} to {new.type}"
             yield Change(what=what, refused=kept, statement=rows.drop(name))
-            added = rows.add(name, _column(name, new.type))
-            yield Change(what=f"{entity.name}: add the field {name} again", statement=added)
+            yield Change(what=f"{entity.name}: add the field {name} again", statement=rows.add(name, new.type))
         if new is not None and new.required and not old.get("required", False):
             reason = "rows lack it" if rows.any(sa.column(name).is_(None)) else ""
             yield Change(what=f"{entity.name}: require the field {name}", refused=reason)
     for name, new in entity.fields.items():
         if name not in fields:
             reason = "rows would lack it; add it without `required` first" if new.required and rows.any() else ""
-            statement = rows.add(name, _column(name, new.type))
-            yield Change(what=f"{entity.name}: add the field {name}", refused=reason, statement=statement)
+            added = rows.add(name, new.type)
+            yield Change(what=f"{entity.name}: add the field {name}", refused=reason, statement=added)
     yield from _status_changes(entity, before.get("status"), rows)
     yield Change(what=f"{entity.name}: keep the new declaration")
 
@@ -258,6 +258,6 @@ class _Rows:
     def drop(self, name: str) -> str:
         return f"ALTER TABLE {self._names.format_table(self._table)} DROP COLUMN {self._names.quote(name)}"
 
-    def add(self, name: str, added: Column[Any]) -> str:
-        table, kind = self._names.format_table(self._table), added.type.compile(self._connection.dialect)
-        return f"ALTER TABLE {table} ADD COLUMN {self._names.quote(name)} {kind}"
+    def add(self, name: str, kind: str) -> str:
+        table, sql = self._names.format_table(self._table), _column(name, kind).type.compile(self._connection.dialect)
+        return f"ALTER TABLE {table} ADD COLUMN {self._names.quote(name)} {sql}"

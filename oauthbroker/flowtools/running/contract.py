@@ -18,7 +18,7 @@ from oauthbroker.flowtools.running import approvals, checks, journal
 from oauthbroker.flowtools.running.auditing import of_caller, of_run
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
 from oauthbroker.flowtools.running.journal import RUN, RUNNING, WAITING, RunRecord
-from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, FlowRuntime, Lifecycle, Tries, again
+from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, FlowRuntime, Lifecycle, Tries
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.working import RunResult, Worker, is_of, refusal, result_of
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
@@ -64,7 +64,7 @@ class FlowRuns(Worker):
         self._ports, wait = ports or Ports(), sleep or threading.Event().wait
         given: dict[str, Any] = {"database": database, "lease_seconds": lease_seconds, "audit": audit}
         super().__init__(FlowRuntime(**given, entities=named, sleep=wait))
-        again(self._runtime.transact)(lambda ways: journal.prepare(ways.connection))
+        self._runtime.transact(lambda ways: journal.prepare(ways.connection), unique=True)
 
     def ready(self, tool: FlowTool, policies: Iterable[Policy] = ()) -> ReadyFlow:
         """Check a tool against entities, ports and policies. Raises FlowRefused with every problem."""

@@ -249,14 +249,14 @@ class FlowRuntime:
     sleep: Callable[[float], object]
     audit: PluginAudit
 
-    def transact(self, work: Callable[[Lifecycle], T], tries: Tries | None = None) -> T:
-        """Do work in a transaction of its own, again while it loses races."""
+    def transact(self, work: Callable[[Lifecycle], T], tries: Tries | None = None, *, unique: bool = False) -> T:
+        """Do work in a transaction of its own, again while it loses races, as `tries` does."""
 
         def done() -> T:
             with Lifecycle.opened(self.database, self.audit) as ways:
                 return work(ways)
 
-        return (tries or Tries(self.sleep))(done)
+        return (tries or Tries(self.sleep))(done, unique=unique)
 
 
 def is_contention(error: BaseException) -> bool:

@@ -100,6 +100,15 @@ def test_a_change_that_loses_data_is_refused_as_a_whole(database, name):
         assert [row] == Rows(connection, {"Item": entity_of(ITEM)}, STAFF).read("Item", {})
 
 
+def test_a_table_of_another_program_is_refused_by_its_name(database):
+    with database.transaction() as connection:
+        connection.exec_driver_sql("CREATE TABLE entity_item (id text)")
+    (change,) = plan(database, [entity_of(ITEM)])
+    assert "entity_item" in change.refused
+    with pytest.raises(ValueError, match=r"^refused: Item: create the table: .*entity_item"):
+        apply(database, [entity_of(ITEM)])
+
+
 @pytest.mark.parametrize("url", ["", "flows.db", "mysql://a/b", "sqlite://", "sqlite+other:///x"])
 def test_another_database_is_refused(url):
     with pytest.raises(ValueError, match="database"):
