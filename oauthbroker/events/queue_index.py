@@ -162,10 +162,7 @@ class Index(QueueView):
     # writing
 
     def plan(self) -> Plan | None:
-        """Return the parts that have to be written; None if nothing has changed. An index that `is_sparse` has to be
-        as new as the store in all segments."""
-        if self.is_sparse:
-            self._join()
+        """Return the parts that have to be written; None if nothing has changed."""
         self._hand_over()
         new_head, listed = self.head is not self._before and self.head != self._before, set(self._changed)
         if new_head:
@@ -198,9 +195,9 @@ class Index(QueueView):
         spare = len(self.head.segments) - SPARSE
         return spare > 0 and spare > 4 * len(self) // SEGMENT_ITEMS
 
-    def _join(self) -> None:
-        """Move the items to as few segments as hold them. Each old segment has kept an item at least, so this happens
-        after more events than it moves."""
+    def join(self) -> None:
+        """Move the items to as few segments as hold them; all have to be as new as the store. Each old segment has kept
+        an item at least, so this happens after more events than it moves."""
         self.head = replace(self.head, settled=newest(self.settled))
         self._move_to_new(self.waiting)
 
