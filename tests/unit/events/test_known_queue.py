@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -21,17 +22,22 @@ from tests.unit.records.kit import event
 
 
 class CountingStore(MemoryStore):
-    """Counts the parts of queues that are read. `before` is done before the one with that number."""
+    """Counts the parts of queues that are read and written. `before` is done before the one with that number."""
 
     def __init__(self, clock: TestClock) -> None:
         super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
         self.reads, self.before = 0, dict[int, Callable[[], Awaitable[object]]]()
+        self.writes = 0
 
     async def get(self, key: Key) -> Entry | None:
         self.reads += key.kind == "queues"
         if key.kind == "queues" and self.reads in self.before:
             await self.before.pop(self.reads)()
         return await super().get(key)
+
+    async def put(self, key: Key, body: bytes, **given: Any) -> Entry:
+        self.writes += key.kind == "queues"
+        return await super().put(key, body, **given)
 
 
 @pytest.fixture
@@ -108,3 +114,13 @@ async def test_a_queue_that_changes_while_it_is_read_is_in_the_list_of_all(
     assert await queues.lease("planner") is not None  # which changes the first segment
     store.before[store.reads + 1] = partial(reader.enqueue, event(2))
     assert [(2, 1)] == [(depth.waiting, depth.leased) for depth in await reader.depths()]
+
+
+async def test_segments_that_few_large_events_fill_are_not_joined_at_each_event(
+    queues: StoreQueues, store: CountingStore
+) -> None:
+    for number in range(30):
+        assert await queues.enqueue(event(number, f"{number:040000}"))
+    store.writes = 0
+    assert await queues.lease("planner") is not None
+    assert 1 == store.writes
