@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.events.known_queue import KnownQueue
+from oauthbroker.events.port import address_of
 from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metrics
@@ -124,3 +125,20 @@ async def test_segments_that_few_large_events_fill_are_not_joined_at_each_event(
     store.writes = 0
     assert await queues.lease("planner") is not None
     assert 1 == store.writes
+
+
+async def test_a_dead_letter_that_a_crash_left_waiting_as_well_is_dead_once_another_process_has_noticed(
+    queues: StoreQueues, store: CountingStore, clock: TestClock
+) -> None:
+    repository = Repository(store)
+    other = StoreQueues(repository=repository, clock=clock, limits=Limits(), metrics=Metrics())
+    dying = Item(id=event(0).id, address=address_of(event(0)), attempts=Limits().queue_attempts)
+    items = (dying, Item(id=event(1).id, address=dying.address))
+    await repository.events.keep(event(1))
+    for each in (Segment(agent="planner", number=1, items=items), Segment(agent="planner", number=2)):
+        await repository.queue_parts.put("planner", each.number, each.to_plaintext(), expect=0)
+    head = Head("planner", (1, 2), 3, dead=(dying,))
+    await repository.queue_parts.put("planner", 0, head.to_plaintext(), expect=0)
+    assert not await queues.is_dead("planner", dying.id)
+    assert await other.lease("planner") is not None
+    assert await queues.is_dead("planner", dying.id)
