@@ -196,7 +196,7 @@ class StoreQueues:
         return DeadEvent(id=item.id, address=address_parts(item.address), attempts=item.attempts, event=event)
 
     async def is_dead(self, agent: str, event_id: str) -> bool:
-        index = await self._storage.read(agent, partial(self._storage.look, event_ids=()))
+        index = await self._storage.read(agent, partial(self._storage.look, event_ids=[event_id]))
         if any(item.id == event_id for item in index.dead):
             return True
         await self._repository.queue_parts.sync()

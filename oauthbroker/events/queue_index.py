@@ -15,12 +15,21 @@ from oauthbroker.events.known_queue import KnownQueue
 from oauthbroker.events.queue_view import QueueView
 from oauthbroker.records import AgentEvent
 from oauthbroker.records.event import microseconds
-from oauthbroker.records.event_queue import SEGMENT_ITEMS, Head, Item, Segment, Settled, newest, segments_of
+from oauthbroker.records.event_queue import (
+    SEGMENT_ITEMS,
+    SEGMENT_WEIGHT,
+    Head,
+    Item,
+    Segment,
+    Settled,
+    newest,
+    segments_of,
+)
 
 MOST_BYTES = 20 * 1024 * 1024  # a hundred thousand unconsumed events
 MOST_DEAD = 1000  # older dead letters are deleted
 MOST_DEAD_BYTES = 2 * 1024 * 1024  # the head holds them all
-SPARSE = 16  # segments beyond four times as many as are needed, before they are joined
+SPARSE = 16  # segments beyond four times as many as are needed, by number and weight, before they are joined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +78,11 @@ class Index(QueueView):
         )
 
     def has_space_for(self, item: Item) -> bool:
-        change = sum(new.weight - old.weight for old, new in self._changes())
-        return self.known.item_weight + change + item.weight <= MOST_BYTES
+        return self._weight + item.weight <= MOST_BYTES
+
+    @property
+    def _weight(self) -> int:
+        return self.known.item_weight + sum(new.weight - old.weight for old, new in self._changes())
 
     def append(self, item: Item) -> None:
         """Add an item at the end, in a new segment if the last one is full."""
@@ -162,10 +174,7 @@ class Index(QueueView):
     # writing
 
     def plan(self) -> Plan | None:
-        """Return the parts that have to be written; None if nothing has changed. An index that `is_sparse` has to be
-        as new as the store in all segments."""
-        if self.is_sparse:
-            self._join()
+        """Return the parts that have to be written; None if nothing has changed."""
         self._hand_over()
         new_head, listed = self.head is not self._before and self.head != self._before, set(self._changed)
         if new_head:
@@ -196,11 +205,11 @@ class Index(QueueView):
     def is_sparse(self) -> bool:
         """Return whether the items are to be moved to fewer segments."""
         spare = len(self.head.segments) - SPARSE
-        return spare > 0 and spare > 4 * len(self) // SEGMENT_ITEMS
+        return spare > 0 and spare > max(4 * len(self) // SEGMENT_ITEMS, 4 * self._weight // SEGMENT_WEIGHT)
 
-    def _join(self) -> None:
-        """Move the items to as few segments as hold them. Each old segment has kept an item at least, so this happens
-        after more events than it moves."""
+    def join(self) -> None:
+        """Move the items to as few segments as hold them; all have to be as new as the store. Each old segment has kept
+        an item at least, so this happens after more events than it moves."""
         self.head = replace(self.head, settled=newest(self.settled))
         self._move_to_new(self.waiting)
 

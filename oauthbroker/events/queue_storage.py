@@ -62,9 +62,10 @@ class QueueStorage:
         """Open the index under the queue's lock. Write new bodies and the changed parts, and delete unneeded bodies."""
         async with self._parts.lock(agent):
             yield (index := await self._found_or_rebuilt(agent, has_events=has_events))
+            gone = [event_id for event_id in sorted(index.gone) if not index.needs(event_id)]
             if index.is_sparse:
                 await self.look_at_all(index)
-            gone = [event_id for event_id in sorted(index.gone) if not index.needs(event_id)]
+                index.join()
             plan = index.plan()
             if plan is None:
                 await self._parts.sync()
@@ -131,8 +132,9 @@ class QueueStorage:
             return index
 
     async def look(self, index: Index, event_ids: Collection[str]) -> None:
-        """Look at the segments that may have these events."""
-        await self._compare(index.known, {number for event_id in event_ids for number in index.naming(event_id)})
+        """Look at the segments that may have these events. The last one was compared as the index was opened."""
+        named = {number for event_id in event_ids for number in index.naming(event_id)}
+        await self._compare(index.known, named.difference(index.head.segments[-1:]))
 
     async def look_at_leases(self, index: Index, leases: Collection[str]) -> None:
         """Look at the segments of the events that were leased so."""
@@ -146,10 +148,10 @@ class QueueStorage:
         await self._compare(index.known, index.known.head.segments)
 
     async def next_free(self, index: Index, now: datetime) -> Item | None:
-        """Return the item that is leased next, as `Index.next_free`."""
+        """Return the item that is leased next, as `Index.next_free`. It also spares the last segment."""
         while True:
             item, doubtful = index.next_free(now)
-            if not await self._compare(index.known, doubtful):
+            if not await self._compare(index.known, doubtful.difference(index.head.segments[-1:])):
                 return item
 
     async def all(self) -> AsyncIterator[Index]:

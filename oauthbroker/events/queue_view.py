@@ -74,10 +74,10 @@ class QueueView:
         """Return the ids of all events whose bodies are still needed."""
         return {item.id for item in (*self.waiting, *self.head.dead)}
 
-    def next_free(self, now: datetime) -> tuple[Item | None, list[int]]:
+    def next_free(self, now: datetime) -> tuple[Item | None, set[int]]:
         """Return the oldest item that is at the head of its address and is neither leased nor backing off; and the
         segments whose newest versions can tell otherwise, its own and those of leased items before it."""
-        doubtful, heirs = list[int](), self._heirs() if self._changed else set[int]()
+        doubtful, heirs = set[int](), self._heirs() if self._changed else set[int]()
         for number in sorted({*self.known.owners, *heirs, *self._changed}) if self._changed else self.known.owners:
             as_known = number not in self._changed and number not in heirs
             blocked = self.known.blocked.get(number) if as_known else None
@@ -85,12 +85,12 @@ class QueueView:
                 heads = [item for item in self._segment(number).heads if self._is_first(item.address, number)]
                 free = next((item for item in heads if item.is_free(now)), None)
                 if free is not None:
-                    return free, [*doubtful, number]
+                    return free, {*doubtful, number}
                 blocked = Blocked.of(heads)
                 if as_known and blocked is not None:
                     self.known.blocked[number] = blocked
             if blocked is not None and blocked.is_leased:
-                doubtful.append(number)
+                doubtful.add(number)
         return None, doubtful
 
     def _heirs(self) -> set[int]:

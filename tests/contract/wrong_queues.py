@@ -22,8 +22,8 @@ class Wrong(StoreQueues):
 
 class LosesOrder(Wrong):
     async def _leased(self, index: Any) -> EventLease | None:
-        def newest_free(now: datetime) -> tuple[Item | None, list[int]]:
-            return next((item for item in [*index.waiting][::-1] if item.is_free(now)), None), []
+        def newest_free(now: datetime) -> tuple[Item | None, set[int]]:
+            return next((item for item in [*index.waiting][::-1] if item.is_free(now)), None), set()
 
         index.next_free = newest_free
         return await super()._leased(index)

@@ -27,13 +27,13 @@ LAST = range(len(SCRIPT) - 3, len(SCRIPT))
 @pytest.fixture
 def joins(monkeypatch: pytest.MonkeyPatch) -> list[Index]:
     """The indexes whose segments were joined."""
-    found, join = list[Index](), Index._join
+    found, join = list[Index](), Index.join
 
     def joined(self: Index) -> None:
         found.append(self)
         join(self)
 
-    monkeypatch.setattr(Index, "_join", joined)
+    monkeypatch.setattr(Index, "join", joined)
     return found
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
 from oauthbroker.events.known_queue import KnownQueue
+from oauthbroker.events.port import address_of
 from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metrics
@@ -21,17 +23,22 @@ from tests.unit.records.kit import event
 
 
 class CountingStore(MemoryStore):
-    """Counts the parts of queues that are read. `before` is done before the one with that number."""
+    """Counts the parts of queues that are read and written. `before` is done before the one with that number."""
 
     def __init__(self, clock: TestClock) -> None:
         super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
         self.reads, self.before = 0, dict[int, Callable[[], Awaitable[object]]]()
+        self.writes = 0
 
     async def get(self, key: Key) -> Entry | None:
         self.reads += key.kind == "queues"
         if key.kind == "queues" and self.reads in self.before:
             await self.before.pop(self.reads)()
         return await super().get(key)
+
+    async def put(self, key: Key, body: bytes, **given: Any) -> Entry:
+        self.writes += key.kind == "queues"
+        return await super().put(key, body, **given)
 
 
 @pytest.fixture
@@ -108,3 +115,30 @@ async def test_a_queue_that_changes_while_it_is_read_is_in_the_list_of_all(
     assert await queues.lease("planner") is not None  # which changes the first segment
     store.before[store.reads + 1] = partial(reader.enqueue, event(2))
     assert [(2, 1)] == [(depth.waiting, depth.leased) for depth in await reader.depths()]
+
+
+async def test_segments_that_few_large_events_fill_are_not_joined_at_each_event(
+    queues: StoreQueues, store: CountingStore
+) -> None:
+    for number in range(30):
+        assert await queues.enqueue(event(number, f"{number:040000}"))
+    store.writes = 0
+    assert await queues.lease("planner") is not None
+    assert 1 == store.writes
+
+
+async def test_a_dead_letter_that_a_crash_left_waiting_as_well_is_dead_once_another_process_has_noticed(
+    queues: StoreQueues, store: CountingStore, clock: TestClock
+) -> None:
+    repository = Repository(store)
+    other = StoreQueues(repository=repository, clock=clock, limits=Limits(), metrics=Metrics())
+    dying = Item(id=event(0).id, address=address_of(event(0)), attempts=Limits().queue_attempts)
+    items = (dying, Item(id=event(1).id, address=dying.address))
+    await repository.events.keep(event(1))
+    for each in (Segment(agent="planner", number=1, items=items), Segment(agent="planner", number=2)):
+        await repository.queue_parts.put("planner", each.number, each.to_plaintext(), expect=0)
+    head = Head("planner", (1, 2), 3, dead=(dying,))
+    await repository.queue_parts.put("planner", 0, head.to_plaintext(), expect=0)
+    assert not await queues.is_dead("planner", dying.id)
+    assert await other.lease("planner") is not None
+    assert await queues.is_dead("planner", dying.id)
