@@ -17,12 +17,13 @@ from oauthbroker.core.path_steps import check_percent_signs, climbs
 from oauthbroker.model.api_refusals import HostForbidden, MethodForbidden, PathForbidden
 from oauthbroker.model.apps import App
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, ConnectedHost
+from oauthbroker.model.token_request import WrongArgument
 
 LONGEST_PATH = 8 * 1024
 _AUTHORITY = re.compile(r"([a-z0-9.-]{1,253})(?::([1-9][0-9]{0,4}))?")
 _URL = re.compile(r"(https?)://([^/?#\\@]*)((?:[/?][^#]*)?)(?:#.*)?")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_PATH = re.compile(r"[/?][!-\[\]-~]*")  # printable ASCII, no backslash
+_PATH = re.compile(r"/[!-\[\]-~]*")  # printable ASCII, no backslash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +44,7 @@ class Target:
 
     def path_for(self, provider_data: Mapping[str, Any]) -> str:
         """Return the path below the app's base path, which a request may name itself. Raises `factMissing` where the
-        grant lacks a member of the base path, and `apiPathForbidden`.
-        """
+        grant lacks a member of the base path, and `apiPathForbidden`."""
         if not self.app.api.base_path:
             return self.path
         base = _PLACEHOLDER.sub(lambda found: _segment(found[1], provider_data), self.app.api.base_path)
@@ -78,11 +78,12 @@ def _target(app: App, method: str, authority: str, path: str, scheme: str | None
     host, account = _host(app.api, authority, scheme)
     if method not in app.api.methods:
         raise MethodForbidden(app.api)
-    path = path or "/"
-    if len(path) > LONGEST_PATH or not _PATH.fullmatch(path) or climbs(path):
+    path = f"/{path}" if path[:1] in {"", "?"} else path
+    if len(path) > LONGEST_PATH:
         raise BrokerError(Code.REQUEST_INVALID, note="path")
+    if not _PATH.fullmatch(path) or climbs(path):
+        raise WrongArgument("forwardedUrl", "path")
     check_percent_signs(path.partition("?")[0])  # nginx refuses it, others take the sign itself
-    path = path if path[0] == "/" else f"/{path}"
     if not app.api.base_path:  # else it may stand in the path, and the grant's data have to tell
         _check_path(app.api, path)
     return Target(app=app, method=method, host=host, path=path, account=account)

@@ -158,6 +158,12 @@ def test_a_percent_sign_of_a_path_without_its_two_digits_is_refused_by_name(path
     assert Code.REQUEST_INVALID is caught.value.code
 
 
+@pytest.mark.parametrize("path", ["/a/../b", "/a/%2e%2e/b", "/\u00e9"])
+def test_a_refusal_of_a_path_says_how_a_path_is_written(path: str) -> None:
+    with pytest.raises(BrokerError, match=r"in ASCII, without a user and without steps such as /\.\./"):
+        target_at(APP, "GET", "api.example.com", path)
+
+
 @pytest.mark.parametrize("path", ["/%C3%bc", "/a%25ZZ", "/a?q=100%", "/a?%zz"])
 def test_a_path_with_whole_percent_signs_and_any_query_goes_on(path: str) -> None:
     assert path == target_of(APP, "GET", f"https://api.example.com{path}").path
