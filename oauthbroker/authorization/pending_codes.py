@@ -16,7 +16,6 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App, OwnerConfirmation
-from oauthbroker.model.identities import check_subject
 from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.token_request import AppRef, app_name
 from oauthbroker.model.token_results import SessionOutcome
@@ -64,11 +63,10 @@ class PendingCodes:
 
         Return how the authorization ended, `completed` or `failed`. Another subject than the session's, compared byte
         for byte, fails the session: its code is never redeemed, and `ownerBindingFailed` is raised. Raises
-        `stateUnknown` for a handle that is unknown, used or expired, `requestInvalid` for no subject, and store codes.
+        `stateUnknown` for a handle that is unknown, used or expired, and store codes.
         """
-        if not isinstance(handle, str):
-            raise BrokerError(Code.REQUEST_INVALID, note="a handle is a text")
-        check_subject(subject)
+        if not isinstance(handle, str) or not isinstance(subject, str):
+            raise BrokerError(Code.REQUEST_INVALID, note="handle and subject are texts")
         await self.mcp_clients.sync()
         return await self.exchange.see_through(self._confirm(handle, subject))
 

@@ -157,7 +157,6 @@ async def test_an_operators_call_for_no_subject_is_refused(harness: Harness, sub
         broker.erasure.find_records(subject),
         broker.grants.revoke_all(subject=subject),
         broker.sessions.list(subject=subject),
-        broker.confirm("handle", subject),
         broker.connections.link({"user": subject}),
     ):
         await refused(call, "subject")
