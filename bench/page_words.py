@@ -22,7 +22,7 @@ Written by `make performance` from the run of [performance](performance.md).
 
 A target is a ratio to the least that any safe broker must do, to a bare server, or to a peer. `before` is a run of
 an earlier version on a machine of the same kind. The rows of a million grants are of runs of their own
-(`python -m bench.bench_growth --long`, `bench.bench_million --long`) beside other work, so that their times are too long."""
+(`bench.bench_growth --long`, `bench.bench_million --long`) beside other work, so that their times are too long."""
 LIMITED_BY = {
     "warm call": """\
 the ratio depends on the processor. The same commit had 2.54 on one machine and 3.15 on the next one, where the system

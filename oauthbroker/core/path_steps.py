@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from oauthbroker.core.errors import BrokerError, Code
 
+_MOST_TIMES = 8
 _ENDS = re.compile(r"[/\\]")
 _LOOSE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -27,8 +28,11 @@ def check_percent_signs(path: str) -> None:
 
 
 def climbs(path: str) -> bool:
-    """Return whether a path, with or without its query, has a step `.` or `..`, also encoded or with parameters."""
-    path = path.partition("?")[0]
+    """Return whether a path, with or without its query, has a step `.` or `..`, also encoded or with parameters. One that
+    is encoded more than _MOST_TIMES counts as such."""
+    path, times = path.partition("?")[0], 0
     while (plain := unquote(path)) != path:
-        path = plain
+        path, times = plain, times + 1
+        if times > _MOST_TIMES:
+            return True
     return not {".", ".."}.isdisjoint(each.partition(";")[0] for each in _ENDS.split(path))
