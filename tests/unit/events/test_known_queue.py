@@ -94,7 +94,7 @@ def known_queue(waiting: int, remembered: int) -> KnownQueue:
 @pytest.mark.parametrize("waiting", [0, 10 * SEGMENT_ITEMS])
 @pytest.mark.parametrize("remembered", [0, 2 * REMEMBERED])
 def test_a_queue_takes_at_most_three_times_its_weight_in_memory(waiting: int, remembered: int) -> None:
-    known_queue(waiting, remembered)  # which fills what is made once
+    known_queue(waiting, remembered)  # once before: it fills caches
     tracemalloc.start()
     try:
         known = known_queue(waiting, remembered)
