@@ -28,8 +28,8 @@ def check_percent_signs(path: str) -> None:
 
 
 def climbs(path: str) -> bool:
-    """Return whether a path, with or without its query, has a step `.` or `..`, also encoded or with parameters. One that
-    is encoded more than _MOST_TIMES counts as such."""
+    """Return whether a path, with or without its query, has a step `.` or `..`, also encoded or with parameters. A path
+    that is encoded more than _MOST_TIMES counts as such."""
     path, times = path.partition("?")[0], 0
     while (plain := unquote(path)) != path:
         path, times = plain, times + 1
