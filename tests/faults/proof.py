@@ -53,6 +53,7 @@ class Done:
 def run(part: Part, scale: float, seconds: float) -> Done:
     """Run one part for at most so many seconds. Then its process group is interrupted, so that databases and networks
     are removed, and a moment later killed."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it, as its children do
     began = time.monotonic()
     process = subprocess.Popen(
         part.command(scale),
