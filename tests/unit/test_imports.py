@@ -6,25 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from bench.installation import APP
 from tests.kit.imports import STARTS, complaint, loaded, modules_of, table
 
-OWN_PROVIDER = """
+BROKER = """
 apiVersion: agents.example.io/v1alpha1
 kind: Broker
 metadata: {name: broker}
 spec: {publicBaseUrl: "https://broker.example", store: {root: ../store}}
 ---
-apiVersion: agents.example.io/v1alpha1
-kind: OAuthApp
-metadata: {name: mail}
-spec:
-  provider: example
-  flow: authorizationCode
-  subjectMode: user
-  scopes: [read]
-  client: {clientId: client, authMethod: none}
-  endpoints: {authorizationUrl: "https://idp.example/authorize", tokenUrl: "https://idp.example/token"}
-  owner: {identity: {user: {from: tokenResponse, template: "idp:user:{id}"}}}
 """
 
 
@@ -44,7 +34,7 @@ def test_a_start_that_loads_more_is_named() -> None:
 def test_an_embedded_broker_of_an_own_provider_loads_no_form_of_presets_and_nothing_of_the_pages(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "broker.yaml").write_text(OWN_PROVIDER, "utf-8")
+    (tmp_path / "broker.yaml").write_text(BROKER + APP, "utf-8")
     modules = modules_of(
         f"from oauthbroker import open_broker\nfrom oauthbroker.config import load\nload({str(tmp_path)!r})"
     )
