@@ -128,7 +128,7 @@ class Relay:
         """Settle the records whose events were all queued, and return how many."""
         settled = 0
         for work in found:
-            if len(work.queued) == len(work.events):
+            if work.queued.issuperset(event.id for event in work.events):
                 with this_pass.entry(), suppress(Conflict):
                     settled += await self._settle_one(work)
         return settled

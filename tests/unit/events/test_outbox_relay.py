@@ -183,3 +183,15 @@ def test_events_leave_in_the_order_in_which_they_happened_with_any_steps_in_betw
         assert world.happened == await world.received()
 
     asyncio.run(play())
+
+
+async def test_an_outbox_that_has_an_event_twice_is_settled() -> None:
+    clock = TestClock(kit.CREATED)
+    repository = Repository(MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock))
+    queues = StoreQueues(repository=repository, clock=clock, limits=Limits(), metrics=Metrics())
+    relay = Relay(repository=repository, queues=queues, notifier=Notifier())
+    once = kit.event(1, "one")
+    grant = kit.grant(outbox=(once, replace(once, order=2), kit.event(3, "one")))
+    await repository.save_grant(grant, expect=0)
+    assert 1 == await relay.once()
+    assert (await repository.due(), 0) == ([], await relay.once())
