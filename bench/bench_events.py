@@ -48,7 +48,7 @@ async def main(*, quick: bool) -> None:
         with tempfile.TemporaryDirectory() as name:
             store = open_file_store(Path(name))
             repository = Repository(store)
-            await fill(repository, depth, 3 * rounds)
+            await fill(repository, depth, 3 * rounds + AT_ONCE)
             queues = StoreQueues(
                 repository=repository,
                 clock=SystemClock(),

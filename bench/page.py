@@ -25,6 +25,7 @@ PAGE, FOLDER = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance"
 TARGET_PAGE, FIGURE_PAGE = PAGE.with_name("performance-targets.md"), PAGE.with_name("performance-figures.md")
 OPERATOR_PAGE = PAGE.with_name("performance-operators.md")
 KEPT = FOLDER / "results.json"
+BEFORE = FOLDER / "before.json"  # the earlier version, in the same hour on the same machine
 Run = dict[str, Any]
 COSTS = (
     ("a warm token call in the process", "token_call", f"warm: {OURS}"),
@@ -62,7 +63,9 @@ def page(run: Run) -> str:
 def target_page(run: Run) -> str:
     """Return the page of the targets, of what limits those that are not met, and of the attempts."""
     results: Results = run["results"]
-    parts = [TARGETS, "", *_table(_targets(results, assess=not run["quick"])), ""]
+    before: Run = json.loads(BEFORE.read_text("utf-8"))
+    intro = TARGETS.format(before=before["commit"], day=before["at"][:10])
+    parts = [intro, "", *_table(_targets(results, before["results"], assess=not run["quick"])), ""]
     parts += [] if run["quick"] else [*_limited(results), *_listed("Attempts on files, with their gains:", ON_FILES)]
     parts += _listed(MEASURED, ON_POSTGRES)
     return "\n".join(parts).rstrip() + "\n"
@@ -100,7 +103,7 @@ def _costs(results: Results) -> Iterator[tuple[str, ...]]:
         yield call, value_of(found), spread_of(found)
 
 
-def _targets(results: Results, *, assess: bool) -> Iterator[tuple[str, ...]]:
+def _targets(results: Results, before: Results, *, assess: bool) -> Iterator[tuple[str, ...]]:
     yield "call", "ours", "beside it", "", "before", "now", "half of the rounds", "target", ""
     for each in TABLE:
         now, other = each.now(results), find(results, each.bench, each.beside) if each.beside else None
@@ -109,10 +112,12 @@ def _targets(results: Results, *, assess: bool) -> Iterator[tuple[str, ...]]:
         )
         unit = f" {each.unit}" if each.unit else ""
         shown = f"{now[0]:,.7g}{unit}" if now else MISSING
+        earlier = each.now(before)
+        then = f"**{earlier[0]:,.7g}{unit}**" if earlier else each.before
         between = f"{now[1]:,g} to {now[2]:,g}" if now and now[1] < now[2] else ""
         beside = (_short(each.beside), value_of(other)) if each.beside else ("", "")
         ours = value_of(find(results, each.bench, each.figure))
-        yield each.call, ours, *beside, each.before, shown, between, each.goal, assessment
+        yield each.call, ours, *beside, then, shown, between, each.goal, assessment
 
 
 def _limited(results: Results) -> list[str]:
@@ -191,6 +196,7 @@ def files(run: Run) -> dict[Path, str]:
         FIGURE_PAGE: figure_page(run),
         OPERATOR_PAGE: operator_page(run),
         KEPT: json.dumps(run, indent=1) + "\n",
+        BEFORE: BEFORE.read_text("utf-8"),
         **drawn,
     }
 

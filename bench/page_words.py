@@ -21,7 +21,8 @@ TARGETS = """\
 Written by `make performance` from the run of [performance](performance.md).
 
 A target is a ratio to the least that any safe broker must do, to a bare server, or to a peer. `before` is a run of
-an earlier version on a machine of the same kind. The rows of a million grants are of runs of their own
+an earlier version on a machine of the same kind; in bold it is commit {before}, run on {day} on the same machine in the
+same hour ([its figures](performance/before.json)). The rows of a million grants are of runs of their own
 (`bench.bench_growth --long`, `bench.bench_million --long`) beside other work, so that their times are too long."""
 LIMITED_BY = {
     "warm call": """\

@@ -18,7 +18,7 @@ TCP, UNIX = "16 over TCP", "1 over a Unix socket"
 class Target:
     """`before` and `target` are ratios to the figure `beside`; without one they are values in `unit`.
 
-    `member` names the part of the figure that is assessed.
+    `before` is of a run that is kept no more. `member` names the part of the figure that is assessed.
     """
 
     call: str
@@ -99,6 +99,7 @@ TABLE = (
     _start("`import oauthbroker.client`", "import oauthbroker.client", "25", 6),
     _start("`oauthbroker --help`", "oauthbroker --help", "24", 12),
     _start("import of `open_broker`", "import of open_broker", "100", 35),
+    Target("first token of a new process", "start", "process start to the first token", None, "", 250, unit="ms"),
     Target(
         "memory of an idle embedded broker",
         "start",
@@ -129,6 +130,20 @@ TABLE = (
         "turn: an event taken and acknowledged",
         "",
         3,
+    ),
+    Target("`store.get` on PostgreSQL", "postgres", "postgres: store.get", "postgres: one select", "", 1.6),
+    Target("`store.put` on PostgreSQL", "postgres", "postgres: store.put", "postgres: one update", "", 1.8),
+    *(
+        Target(
+            f"`{POST}` on PostgreSQL, {count} of our processes",
+            "workers",
+            f"serve, {count} workers, PostgreSQL",
+            "pgbench, 32 clients",
+            "",
+            0.4,
+            at_least=True,
+        )
+        for count in (1, 2, 4)
     ),
     Target("warm call at a million", "growth", "warm call, 1,000,000 grants", "warm call, 1,000 grants", "", 1.2),
     *(
