@@ -71,7 +71,7 @@ REPEAT = """\
 ## How to repeat it
 
 ```sh
-make bench          # about ten minutes on two quiet cores, with peers; the figures stay in bench/results
+make bench          # about forty minutes on two quiet cores, with peers; the figures stay in bench/results
 make performance    # this page from the newest full run
 make bench ARGS=--long             # a million grants, too
 make bench ARGS="--quick peers"    # one bench with small counts
