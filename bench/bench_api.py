@@ -1,8 +1,9 @@
 """`POST /v1/tokens` over loopback, with authentication and audit, beside the least there is, in the same run.
 
 The rows beside it are raw ASGI and a Starlette route, which read JSON, look something up and answer JSON: each behind
-uvicorn as it is fastest (httptools, uvloop). Ours stands behind its own listener, as `oauthbroker serve` has it. One
-worker, kept connections, and a process of its own that asks; the rows take turns, because machines are noisy.
+uvicorn as it is fastest (httptools, uvloop). Ours stands behind its own listener, as `oauthbroker serve` has it, and
+behind the same uvicorn, where each request takes the general way through the app. One worker, kept connections, and a
+process of its own that asks; the rows take turns, because machines are noisy.
 """
 
 from __future__ import annotations
@@ -174,9 +175,9 @@ async def measure(row: Row, request: bytes, connections: int, seconds: float) ->
 
 def show_rows(rows: list[Row], way: str) -> None:
     """Print requests a second, the time of one and its CPU time; ours beside each of the others."""
-    *others, ours = rows
+    others = rows[:2]
     for row in rows:
-        beside = {each.name: each for each in others} if row is ours else {}
+        beside = {} if row in others else {each.name: each for each in others}
         for kind, unit, of in KINDS_OF_FIGURES:
             name = f"{row.name}, {way}{kind}"
             show(name, of(row), unit, {f"{its}, {way}{kind}": of(each) for its, each in beside.items()})
@@ -209,13 +210,17 @@ async def main(*, quick: bool) -> None:
                 request = token_request(HOST, token)
                 for connections, path in ((16, None), (1, root)):
                     async with AsyncExitStack() as stack:
-                        places = [path and path / f"{number}.socket" for number in range(3)]
+                        places = [path and path / f"{number}.socket" for number in range(4)]
                         rows = [
                             Row("raw ASGI", await stack.enter_async_context(behind_uvicorn(_raw, places[0]))),
                             Row("a Starlette route", await stack.enter_async_context(behind_uvicorn(ROUTE, places[1]))),
                             Row(
                                 "POST /v1/tokens",
                                 await stack.enter_async_context(behind_our_listener(broker.asgi.app, places[2])),
+                            ),
+                            Row(
+                                "POST /v1/tokens behind uvicorn",
+                                await stack.enter_async_context(behind_uvicorn(broker.asgi.app, places[3])),
                             ),
                         ]
                         for _ in range(rounds):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 ON_FILES = {
     "cold call": """\
-two ways were slower by 6 %: the JSON parser of the standard library, and keys by `hmac.digest` in place of HKDF. If the
-record cost nothing to decode, the call would still take 3.9 limits; with the grant in memory and decided anew it takes
-2. Reading (43 us) and deciding (39 us) take 82 us alone and 112 us by turns: together they need more than the
+two ways were slower by 6 %: the JSON parser of the standard library, and keys by `hmac.digest` in place of HKDF. If
+the record cost nothing to decode, the call would still take 3.9 limits; with the grant in memory and decided anew it
+takes 2. Reading (43 us) and deciding (39 us) take 82 us alone and 112 us by turns: together they need more than the
 processor's caches hold. cachegrind counts 165,000 instructions for the limit and 580,000 for the call.""",
     "audit entry": """\
-one format string for each type gained 0.3 of 7.5 us and was dropped. In writes of such a line, the entry's object takes
-0.9, its text 1.7, the MAC of the chain 0.8. An entry whose object and text are ready takes 3.5, so that 4 leaves half a
-write for both.""",
+one format string for each type gained 0.3 of 7.5 us and was dropped. In writes of such a line, the entry's object
+takes 0.9, its text 1.7, the MAC of the chain 0.8. An entry whose object and text are ready takes 3.5, so that 4
+leaves half a write for both.""",
     "audit entry of a repeated call": """\
 object and text are ready; the MAC, the longer line and the look at the end of the file remain. A MAC by a copied
 `hmac` object took 0.4 us longer than by two copied hashes.""",
@@ -19,26 +19,27 @@ object and text are ready; the MAC, the longer line and the look at the end of t
 a write reads the header alone of a version that this process has opened or sealed, and no longer takes its disk space
 first: 1.19, and 1.18 before, in eleven pairs of runs on a quiet machine, so no gain. 21 short system calls more than
 the bare ones are left, for the lock, its name, the keyring and the version in place. The order after a crash and the
-rotation of keys need them. So the ratio follows the disk: 1.18 to 1.21 minutes later, when a bare replacement took 1.1
-ms in place of 0.64. Then two writes took 0.3 ms of Python's time, and the bare ones 0.12.""",
+rotation of keys need them. So the ratio follows the disk: 1.18 to 1.21 minutes later, when a bare replacement took
+1.1 ms in place of 0.64. Then two writes took 0.3 ms of Python's time, and the bare ones 0.12.""",
     "`store.put` together": """\
 a fifth of the writes met a lock that another write of this process held, and polled for it every 5 ms. Now that one
 wakes them, and the header is enough: 0.78 where it was 0.75, the medians of eleven pairs of runs on a quiet machine,
-and 0.81 and 0.7 beside much other work. It follows the disk, too: 0.72 to 0.76 minutes after this run. Three things were dropped: a thread that syncs the files of all (0.28), and 32
-threads and a folder's sync for each write (no gain).""",
+and 0.81 and 0.7 beside much other work. It follows the disk, too: 0.72 to 0.76 minutes after this run. Three things
+were dropped: a thread that syncs the files of all (0.28), and 32 threads and a folder's sync for each write (no
+gain).""",
     "a whole refresh, without the provider's answer": """\
 strace counts four syncs, those of the two writes. A refresh takes 4.7 ms of CPU: the writes 1.8, the request 1.7, and
-the lease, the looks at the grant, the reserved space and two audit entries 1.2, none of them much. So the ratio follows
-the disk: 1.2 where two writes take 19 ms, 1.7 where they take 2 ms.""",
+the lease, the looks at the grant, the reserved space and two audit entries 1.2, none of them much. So the ratio
+follows the disk: 1.2 where two writes take 19 ms, 1.7 where they take 2 ms.""",
     "16 refreshes at once, each": """\
 they share syncs: 0.21 to 0.33 of one alone where two writes take 20 to 30 ms. At 2 ms it is 0.68 to 0.78, because
 a refresh is then 3.6 ms of one core's work.""",
     "an event on files": """\
-strace counts nine syncs against three: body, place, lease and acknowledgement each replace a file, which takes two, and
-the body is removed. A replacement takes 0.64 ms where an appended line with its sync takes 0.17, so that four of them
-alone are five times the limit. Fewer need a log that each queue appends to, another format and another write protocol. An event runs as many functions with
-100,000 others as with 100. So many take 17 of the 20 MiB of a queue, and make the process 35 MiB larger. Further events
-wait in the outboxes of their grants.""",
+strace counts nine syncs against three: body, place, lease and acknowledgement each replace a file, which takes two,
+and the body is removed. A replacement takes 0.64 ms where an appended line with its sync takes 0.17, so that four of
+them alone are five times the limit. Fewer need a log that each queue appends to, another format and another write
+protocol. An event runs as many functions with 100,000 others as with 100. So many take 17 of the 20 MiB of a queue,
+and make the process 35 MiB larger. Further events wait in the outboxes of their grants.""",
     "16 events at once, each": """\
 changes that wait for the same queue are written once for all: 0.13 of one alone on a slow disk, 0.4 on a fast one,
 where an event is 1.9 ms of one core's work.""",
@@ -61,23 +62,23 @@ the select alone, the pool and the limits of time 30, opening and checking the r
 2.4 of the update's CPU before, 2.0 now (245 and 205 us at best), by the same changes. The bare update seals nothing,
 compares no epoch of the keyring, and starts no task that ends the write although its caller was cancelled.""",
     "warm calls in one process, of pgbench (target 0.6)": """\
-Four callers needed 90 us of CPU for a call and 40 in the database, now 66 and 12: 2,300 to 2,800 calls a second became
-6,500 in the same minutes, about 0.5 of the 13,000 of pgbench. Callers that wait share a statement, as before: sixteen
-need 35 us and 4 in the database for each call, and make 14,000 calls a second. The call without its statement takes
-about 30 us, which is what four callers lack.""",
+Four callers needed 90 us of CPU for a call and 40 in the database, now 66 and 12: 2,300 to 2,800 calls a second
+became 6,500 in the same minutes, about 0.5 of the 13,000 of pgbench. Callers that wait share a statement, as before:
+sixteen need 35 us and 4 in the database for each call, and make 14,000 calls a second. The call without its statement
+takes about 30 us, which is what four callers lack.""",
     "`POST /v1/tokens`, of pgbench (target 0.4)": """\
 With 1, 2 and 4 workers, 0.07, 0.11 and 0.08 became 0.38, 0.43 and 0.3, all on the two cores that the load and the
-database use as well. A request's CPU in the database fell from 16, 29 to 51 and 72 to 81 us to 11, 24 to 29 and 34 to 52. In the workers it
-is 90, 150 and 230 us, because fewer callers meet in each statement, so that more workers than free cores stay slower.
-To wait for more callers was not tried: each call would wait.""",
+database use as well. A request's CPU in the database fell from 16, 29 to 51 and 72 to 81 us to 11, 24 to 29 and 34 to
+52. In the workers it is 90, 150 and 230 us, because fewer callers meet in each statement, so that more workers than
+free cores stay slower. To wait for more callers was not tried: each call would wait.""",
     "a database that comes back (target 3 s)": """\
 Plain attempts to connect, two each second, tell when it is back, and a new pool takes over. After 2 and 15 s without
 it the first good answer came 0.5 and 0.7 s after its start. The first call without it failed after 2.2 s, later ones
 within 1.2 ms, with the cause.""",
     "2,000 grants expire at once (targets 150 a second, 1.1 calls a grant)": """\
-The places for an app's calls grow by one with a round of good answers, and 429 or late answers halve them. These places
-alone, before a provider that was played and took 200 ms, gave 154 calls a second, where 32 places allow 160. With
-50 a second at the provider there were 1.05 calls a grant. Whole refreshes were not measured in this way.""",
+The places for an app's calls grow by one with a round of good answers, and 429 or late answers halve them. These
+places alone, before a provider that was played and took 200 ms, gave 154 calls a second, where 32 places allow 160.
+With 50 a second at the provider there were 1.05 calls a grant. Whole refreshes were not measured in this way.""",
     "`keys reseal` (target 5,000 records a second)": """\
 One statement replaces 128 records whose header is still the one that was read, in place of one. With 2,000 to 6,000
 records, 580 to 1,400 a second became 2,600 to 5,000, and the command's CPU a quarter (12,000 a second). The rest is

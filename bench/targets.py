@@ -73,6 +73,15 @@ TABLE = (
     Target(f"`{POST}`, 16 connections", "api", f"{POST}, {TCP}", f"{STARLETTE}, {TCP}", "0.26", 0.8, at_least=True),
     Target("the same beside raw ASGI", "api", f"{POST}, {TCP}", f"{RAW}, {TCP}", "0.15", 0.45, at_least=True),
     Target("CPU of one such request", "api", f"{POST}, {TCP}: CPU", f"{STARLETTE}, {TCP}: CPU", "3.5", 1.25),
+    Target(
+        "CPU of one behind uvicorn: the general way",
+        "api",
+        f"{POST} behind uvicorn, {TCP}: CPU",
+        None,
+        "",
+        130,
+        unit="us",
+    ),
     Target("one over a Unix socket, time", "api", f"{POST}, {UNIX}: time", f"{RAW}, {UNIX}: time", "2.4", 1.4),
     Target(
         "`store.put` alone", "store", "write: store.put, lock included", "write: bare durable replacement", "1.31", 1.3
