@@ -20,7 +20,7 @@ a write reads the header alone of a version that this process has opened or seal
 first: 1.19, and 1.18 before, in eleven pairs of runs on a quiet machine, so no gain. 21 short system calls more than
 the bare ones are left, for the lock, its name, the keyring and the version in place. The order after a crash and the
 rotation of keys need them. So the ratio follows the disk: 1.18 to 1.21 minutes later, when a bare replacement took
-1.1 ms in place of 0.64. Then two writes took 0.3 ms of Python's time, and the bare ones 0.12.""",
+1.1 ms in place of 0.64. A write takes 0.3 ms of user time, the bare one 0.12.""",
     "`store.put` together": """\
 a fifth of the writes met a lock that another write of this process held, and polled for it every 5 ms. Now that one
 wakes them, and the header is enough: 0.78 where it was 0.75, the medians of eleven pairs of runs on a quiet machine,
