@@ -32,6 +32,7 @@ from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.versioned import readable
 
 POLL_SECONDS = 0.2  # how often a waiting consumer looks for events of other processes
+_DEAD_AT_ONCE = 64  # events that one change makes dead letters: others wait for the lock, and the loop runs on
 
 
 class StoreQueues:
@@ -96,6 +97,12 @@ class StoreQueues:
 
     async def lease(self, agent: str) -> EventLease | None:
         """Lease the next event. The lock is taken only if an event is free."""
+        delivery: EventLease | None = None
+        while delivery is None and await self._has_free(agent):
+            delivery = await self._leased_under_lock(agent)
+        return delivery
+
+    async def _has_free(self, agent: str) -> bool:
         free: Item | None = None
 
         async def look(index: Index) -> None:
@@ -103,8 +110,9 @@ class StoreQueues:
             free = await self._storage.next_free(index, self._clock.now())
 
         await self._storage.read(agent, look)
-        if free is None:
-            return None
+        return free is not None
+
+    async def _leased_under_lock(self, agent: str) -> EventLease | None:
         delivery: EventLease | None = None
         try:
             async with self._storage.changing(agent) as index:
@@ -117,9 +125,12 @@ class StoreQueues:
         return delivery
 
     async def _leased(self, index: Index) -> EventLease | None:
-        """Lease the next free event in `index`."""
+        """Lease the next free event in `index`. None if there is none, or if those before it are many dead letters."""
         now = self._clock.now()
-        while (item := await self._storage.next_free(index, now)) is not None:
+        for _ in range(_DEAD_AT_ONCE):
+            item = await self._storage.next_free(index, now)
+            if item is None:
+                break
             event = await readable(self._repository.events.get(item.id))  # a failing store raises
             if event is None or item.attempts >= self._limits.queue_attempts:
                 index.make_dead_letter(item)
