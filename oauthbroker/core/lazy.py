@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
@@ -21,8 +22,23 @@ def lazily(
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         if place in extras:
             import_module("oauthbroker.core.extras").check_extra(extras[place])
-        value = getattr(import_module(f"oauthbroker.{place}"), name)
+        value = getattr(_imported(f"oauthbroker.{place}"), name)
         setattr(sys.modules[module], name, value)
         return value
 
     return find
+
+
+def _imported(module: str) -> Any:
+    """Import a module without the garbage collector, which would search all that imports make for garbage again and
+    again: a tenth of a start. What is there then counts as old, as it would after these searches."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(module)
+    finally:
+        if was_on:
+            if not gc.get_freeze_count():  # else the program's own frozen objects would thaw
+                gc.freeze()
+                gc.unfreeze()  # into the oldest generation
+            gc.enable()
