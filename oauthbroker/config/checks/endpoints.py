@@ -31,16 +31,16 @@ def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
         if problem := endpoint_problem(slot, said, reach) or _renamed_problem(app, said):
             app.written.refuse(("endpoints", name), *(unknown_param(app, said) or problem))
     _check_named_hosts(app, reach)
-    if app.endpoints.issuer or app.spec.provider == MCP:
+    needed = ("authorization_url", "token_url") if app.spec.flow == "authorizationCode" else ("token_url",)
+    missing = [ENDPOINT_NAMES[slot] for slot in needed if not getattr(app.endpoints, slot)]
+    if not missing or app.endpoints.issuer or app.spec.provider in {None, MCP}:
         return
     hint = "write it, or an issuer that has discovery"
     if app.preset is not None and app.place.dropped:
         hint = f"{hint}: {unused_parts(app.place.dropped, app.preset)[0]}"
     hint += app.meant_preset
-    needed = ("authorization_url", "token_url") if app.spec.flow == "authorizationCode" else ("token_url",)
-    for slot in needed:
-        if not getattr(app.endpoints, slot) and app.spec.provider is not None:
-            app.written.missing(("endpoints", ENDPOINT_NAMES[slot]), hint)
+    for name in missing:
+        app.written.missing(("endpoints", name), hint)
 
 
 def samples(app: Merged, url: str) -> list[str]:
