@@ -31,7 +31,7 @@ def lazily(
 
 def _imported(module: str) -> Any:
     """Import a module without the garbage collector, which would search all that imports make for garbage again and
-    again: a tenth of a start. What is there then counts as old, as it would after these searches."""
+    again: a tenth of a start. The objects count as old then, as they would after these searches."""
     was_on = gc.isenabled()
     gc.disable()
     try:
