@@ -10,13 +10,13 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from oauthbroker import BrokerError
 from oauthbroker.plugins import PluginResource, PluginResources, read_resources
-from oauthbroker.tools.bundle.loading import REFUSALS, Isolate, LibraryMissing, load_agent, load_model, register_tools
+from oauthbroker.tools.bundle.loading import REFUSALS, Isolate, load_agent, load_model, register_tools
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.tool import register_exports
@@ -66,8 +66,7 @@ class LoadingProblems:
     async def _load(self, agent: PluginResource) -> None:
         spec, model = agent.spec, self._models[agent.spec.model_ref.name].spec
         key = None if model.api_key is None else _NO_KEY
-        with suppress(LibraryMissing):  # it is not installed here
-            load_model(self._folder, provider=model.provider, name=model.name, api_key=key, params=model.params)
+        load_model(self._folder, provider=model.provider, name=model.name, api_key=key, params=model.params)
         registry, _ = await load_agent(
             {ref.name: self._tools[ref.name] for ref in spec.tools},
             [(ref.name, (it := self._extensions[ref.name].spec).entry or "", it.config) for ref in spec.extensions],
