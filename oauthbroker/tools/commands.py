@@ -10,6 +10,7 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -77,16 +78,12 @@ async def _run(config: Path, workspaces: Path, bundle: tuple[Path, Path] | None,
     opened = opened_activation(open_changesets(*bundle, user=user), open_broker) if bundle else _without_git(config)
     async with opened as (broker, activation), _api(broker) as address:
         agents = Orchestrator(broker, plans_from(broker), workspaces, address=address, activation=activation, user=user)
-        running, loop, reloads = (
-            asyncio.create_task(agents.run()),
-            asyncio.get_running_loop(),
-            set[asyncio.Task[None]](),
-        )
+        running, loop = asyncio.create_task(agents.run()), asyncio.get_running_loop()
+        reloads = set[asyncio.Task[None]]()  # the loop itself keeps no task
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, running.cancel)
-        loop.add_signal_handler(
-            signal.SIGHUP, lambda: reloads.add(loop.create_task(_reload(broker, activation, agents)))
-        )
+        reload = partial(_reload, broker, activation, agents)
+        loop.add_signal_handler(signal.SIGHUP, lambda: reloads.add(loop.create_task(reload())))
         await asyncio.wait([running])
         if not running.cancelled():
             running.result()

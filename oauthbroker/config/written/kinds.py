@@ -15,9 +15,7 @@ from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.plugins.declaration import ChecksKind
 
 _OPTION_GROUPS: Final = frozenset({"authorize", "token", "refresh"})
-_OF_SCHEMAS: Final = frozenset(
-    {"properties", "items", "type", "required", "enum", "pattern", "anyOf", "oneOf", "allOf"}
-)
+_OF_SCHEMAS: Final = frozenset({"properties", "items", "type", "required", "enum", "pattern"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,12 +79,14 @@ def load_model(folder: Path, *, provider: str, name: str, api_key: str | None, p
     if provider != PYTHON:
         from oauthbroker.tools.models import adapted
 
-        close = [] if provider in _PROVIDERS else get_close_matches(provider, _PROVIDERS, n=1)
+        close = [] if provider in _PROVIDERS else get_close_matches(provider, _PROVIDERS, n=1, cutoff=0.75)
         fault = f"the provider {provider!r}" + "".join(f" (the nearest known one is {each})" for each in close)
         try:
             return adapted(provider, name, api_key, params)
         except ImportError:
-            fault += f' needs a library: run `pip install "oauthbroker[tools-models]" "pydantic-ai-slim[{provider}]"`'
+            fault += (
+                ' needs a library: run `pip install "oauthbroker[tools-models]"`, with its extra of pydantic-ai-slim'
+            )
         except Exception as error:  # noqa: BLE001  (of the library, whose text may hold the key)
             fault += f" has no usable model {name!r}: {type(error).__name__}"
         raise EntryRefused(fault)
