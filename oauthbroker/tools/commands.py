@@ -46,6 +46,8 @@ def check(
     loading = LoadingProblems(resources, resources.folder or config, isolate=_not_here)
     if problems := asyncio.run(loading.look()):
         raise ConfigCauseError("; ".join(problems))
+    for each in loading.missing:
+        typer.echo(each, err=True)
     names = [each.name for each in loading.registry]
     typer.echo(json.dumps({"tools": names}) if as_json else "\n".join(names))
 

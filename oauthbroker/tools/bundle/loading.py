@@ -54,6 +54,10 @@ def _seconds_of(spec: ToolResourceSpec, export: ToolExportSpec) -> float:
     return export.timeout_seconds or spec.timeout_seconds or _OWN_SECONDS.get(spec.entry or "", SECONDS)
 
 
+class LibraryMissing(EntryRefused):
+    """The library of a model's provider is not installed here."""
+
+
 async def load_agent(
     tools: Mapping[str, ToolResourceSpec],
     extensions: Sequence[tuple[str, str, Config]],
@@ -75,7 +79,7 @@ async def load_agent(
 
 def load_model(folder: Path, *, provider: str, name: str, api_key: str | None, params: Mapping[str, Any]) -> Model:
     """Return a model by its name at a provider; one of the provider `python` by running its file. `params` go into each
-    request. Raises EntryRefused."""
+    request. Raises EntryRefused, of which LibraryMissing is the fault of the machine."""
     if provider != PYTHON:
         from oauthbroker.tools.models import adapted
 
@@ -85,8 +89,9 @@ def load_model(folder: Path, *, provider: str, name: str, api_key: str | None, p
             return adapted(provider, name, api_key, params)
         except ImportError:
             fault += (
-                ' needs a library: run `pip install "oauthbroker[tools-models]"`, with its extra of pydantic-ai-slim'
+                ' needs a library: run `pip install "oauthbroker[tools-models]"` with its extra of pydantic-ai-slim'
             )
+            raise (EntryRefused if close else LibraryMissing)(fault) from None
         except Exception as error:  # noqa: BLE001  (of the library, whose text may hold the key)
             fault += f" has no usable model {name!r}: {type(error).__name__}"
         raise EntryRefused(fault)

@@ -45,7 +45,6 @@ BROKEN: dict[str, tuple[Mapping[str, str], str]] = {
     "a model without `complete`": ({"model.py": "model = 5\n"}, "Agent/planner: the model .*no usable `model`"),
     "a provider that there is not": ({"agents.yaml": AGENTS.replace("provider: python, name: ./model.py", "provider: nothing, name: x")}, "Agent/planner: the provider 'nothing' has no usable model"),
     "a provider that is misspelt": ({"agents.yaml": AGENTS.replace("provider: python, name: ./model.py", "provider: pyhton, name: x")}, r"Agent/planner: the provider 'pyhton' \(the nearest known one is python\) has no usable model"),
-    "a provider without its library": ({"agents.yaml": AGENTS.replace("provider: python, name: ./model.py", "provider: mistral, name: x")}, r'Agent/planner: the provider .mistral. needs a library: run .pip install "oauthbroker\[tools-models\]"'),
     "an isolated tool that raises": (
         {"notes.py": NOTES + "raise OSError\n", "agents.yaml": AGENTS.replace("spec:\n  entry: ./notes.py", "spec:\n  isolation: process\n  entry: ./notes.py")},
         "Tool/notes: .*its import raised OSError",
