@@ -90,11 +90,14 @@ class WrittenResource(Protocol):
     def refuse(self, path: Sequence[str | int], what: str, hint: str) -> None:
         """Report a problem at a path. Quote nothing of the value, because it may be a secret."""
 
+    def refuse_name(self, what: str, hint: str) -> None:
+        """Report a problem of the resource's own name."""
+
     def missing(self, path: Sequence[str | int], hint: str) -> None:
         """Report an absent field, unless its shape was refused already."""
 
     def whole(self, *path: str | int) -> bool:
-        """Tell whether nothing at, above or below the path was refused for its shape."""
+        """Tell whether nothing at, above or below the path was refused for its shape, nor the field as misspelt."""
 
 
 class WrittenResources(Protocol):

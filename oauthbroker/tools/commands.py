@@ -9,7 +9,8 @@ import os
 import signal
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -20,7 +21,7 @@ import uvicorn
 from oauthbroker import Broker, BrokerError, Code, open_broker
 from oauthbroker.plugins import ConfigCauseError, read_resources
 from oauthbroker.tools.bundle.spec import ToolResourceSpec
-from oauthbroker.tools.changesets.activation import opened_activation
+from oauthbroker.tools.changesets.activation import Activation, opened_activation
 from oauthbroker.tools.changesets.changesets import FAILURES, open_changesets
 from oauthbroker.tools.changesets.trial_worker import LoadingProblems
 from oauthbroker.tools.isolation.containment import Containment
@@ -45,6 +46,8 @@ def check(
     loading = LoadingProblems(resources, resources.folder or config, isolate=_not_here)
     if problems := asyncio.run(loading.look()):
         raise ConfigCauseError("; ".join(problems))
+    for each in loading.missing:
+        typer.echo(each, err=True)
     names = [each.name for each in loading.registry]
     typer.echo(json.dumps({"tools": names}) if as_json else "\n".join(names))
 
@@ -62,7 +65,7 @@ def run(
     user: Annotated[str | None, typer.Option(help="The user of agents and tools, which root has to name.")] = None,
 ) -> None:
     """Run the agents of all swarms beside `oauthbroker serve`, until SIGTERM or SIGINT. Turns under way have the grace
-    period of their swarm."""
+    period of their swarm. SIGHUP reloads the configuration, as that of `serve` does."""
     if (repository is None) != (changesets is None):
         raise BrokerError(Code.REQUEST_INVALID, note="--repository and --changesets belong together")
     logging.getLogger("oauthbroker").setLevel(logging.INFO)  # the command shows it on stderr
@@ -77,12 +80,22 @@ async def _run(config: Path, workspaces: Path, bundle: tuple[Path, Path] | None,
     opened = opened_activation(open_changesets(*bundle, user=user), open_broker) if bundle else _without_git(config)
     async with opened as (broker, activation), _api(broker) as address:
         agents = Orchestrator(broker, plans_from(broker), workspaces, address=address, activation=activation, user=user)
-        running = asyncio.create_task(agents.run())
+        running, loop = asyncio.create_task(agents.run()), asyncio.get_running_loop()
+        reloads = set[asyncio.Task[None]]()  # the loop itself keeps no task
         for each in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(each, running.cancel)
+            loop.add_signal_handler(each, running.cancel)
+        reload = partial(_reload, broker, activation, agents)
+        loop.add_signal_handler(signal.SIGHUP, lambda: reloads.add(loop.create_task(reload())))
         await asyncio.wait([running])
         if not running.cancelled():
             running.result()
+
+
+async def _reload(broker: Broker, activation: Activation | None, agents: Orchestrator) -> None:
+    """Read the configuration again. The broker logs why it keeps the old one."""
+    with suppress(BrokerError):
+        await (broker.reload() if activation is None else activation.reload())
+        agents.follow(plans_from(broker))
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from oauthbroker.tools.orchestration.instances import Instance
 from oauthbroker.tools.orchestration.plan import plans_from
 from tests.kit.agent_bundle import BASE, EDITABLE, FILES, LISTS, USER, plan
 from tests.story.agent_world import AgentWorld, agent_world, turn_of
+from tests.unit.tools.changesets.repositories import git
 
 OPEN, COMMIT, WRITE = "swarmBundle__openChangeset", "swarmBundle__commitChangeset", "file-system__write"
 
@@ -115,6 +116,23 @@ async def test_a_turn_that_waited_while_the_one_before_committed_uses_the_new_re
     calls = [(COMMIT, {"changesetId": opened["changesetId"]}), ("notes__sleep", {"seconds": 1})]
     await world.say(plan(*calls))
     assert "changed: hi" == await world.reported("hi")
+
+
+async def test_a_revision_that_an_operator_pushes_and_reverts_refuses_an_agent_and_takes_it_back(world, tmp_path):
+    """No restart in between; the turn under way says how many steps it ran."""
+    event_id = await world.say(plan(("notes__sleep", {"seconds": 1})))
+    while len(await world.instances.messages(event_id)) < 2:
+        await asyncio.sleep(0.05)
+    agents = LISTS.replace("[Agent/planner, ", "[").replace("entryAgent: Agent/planner", "entryAgent: Agent/writer")
+    clone, bare = tmp_path / "git/work", str(tmp_path / "git/bundle.git")
+    (clone / "agents.yaml").write_text(agents)
+    git(clone, "commit", "-qam", "without the planner")
+    git(clone, "push", "-q", bare, "main")
+    outcome = await world.outcome(event_id)
+    assert ("E_TURN_REFUSED", 1) == (outcome["error"]["code"], outcome["steps"])
+    git(clone, "revert", "--no-edit", "HEAD")
+    git(clone, "push", "-q", bare, "main")
+    assert "planner: hi" == await world.reported("hi")
 
 
 @pytest.mark.rule("004-12.4-4", "004-6.4-3")

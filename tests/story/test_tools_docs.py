@@ -84,10 +84,16 @@ def test_the_command_names_each_tool_that_cannot_be_used(config: Path, capsys: p
     assert "saw" not in reported
 
 
-def test_the_command_needs_neither_values_nor_a_store(config: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_command_needs_neither_values_nor_a_store_and_tells_a_library_that_a_model_lacks(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.delenv("MODEL_KEY")
     shutil.rmtree(config.parent / "store")
     assert 0 == run(["tools", "check"])
+    assert (
+        """the provider 'anthropic' needs a library: run `pip install "oauthbroker[tools-models]"`"""
+        in capsys.readouterr().err
+    )
 
 
 def test_the_command_refuses_a_configuration_with_its_place(config: Path, capsys: pytest.CaptureFixture[str]):

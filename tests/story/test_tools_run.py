@@ -131,6 +131,29 @@ def repository_of(config: Path, folder: Path, files: Mapping[str, str]) -> list[
     return ["--repository", str(repository), "--changesets", str(root), "--workspaces", str(folder / "agents")]
 
 
+async def test_a_hangup_reloads_the_configuration_and_a_wrong_one_leaves_the_agents_as_they_are(config, tmp_path):
+    agents_file = config / "agents.yaml"
+    text = agents_file.read_text("utf-8")
+    async with agents("--config", str(config), "--workspaces", str(tmp_path / "agents")) as process:
+        assert "planner: hello" == await answer(config, "hello")
+        agents_file.write_text("wrong: [", "utf-8")
+        process.send_signal(signal.SIGHUP)
+        await asyncio.sleep(1)
+        agents_file.write_text(text.replace("systemPrompt: planner", "systemPrompt: changed"), "utf-8")
+        assert "planner: hello" == await answer(config, "hello")
+        process.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(60):
+            while "changed: hello" != await answer(config, "hello"):
+                pass
+
+
+async def test_a_hangup_leaves_a_runtime_with_a_repository_at_its_revision(config, tmp_path):
+    async with agents(*repository_of(config, tmp_path, EDITABLE)) as process:
+        assert "planner: hello" == await answer(config, "hello")
+        process.send_signal(signal.SIGHUP)
+        assert "planner: hello" == await answer(config, "hello")
+
+
 async def test_agents_answer_in_a_process_of_their_own_and_a_signal_ends_it(config, tmp_path):
     """Its tools ask the command's own process for tokens."""
     async with agents("--config", str(config), "--workspaces", str(tmp_path / "agents")):

@@ -41,9 +41,12 @@ class Written(Generic[S]):
         return self.reader.plugin if self.reader is not None else ""
 
     def whole(self, *path: str | int) -> bool:
-        """Return whether nothing at, above or below the path (within `spec`) was left out for its shape."""
+        """Return whether nothing at, above or below the path (within `spec`) was left out for its shape, and the field
+        itself was not misspelt."""
         full = (*self.base, *path)
-        return not any(full[: len(gone)] == gone or gone[: len(full)] == full for gone in self.refused)
+        return full not in self.document.respelt and not any(
+            full[: len(gone)] == gone or gone[: len(full)] == full for gone in self.refused
+        )
 
     def refuse(
         self,
@@ -59,6 +62,10 @@ class Written(Generic[S]):
         full = (*self.base, *path)
         at = self.document.key_at if key else self.document.value_at
         self.problems.add(at(full), dotted((*full[:-1], "?") if astray else self._shown(full)), what, hint, code)
+
+    def refuse_name(self, what: str, hint: str) -> None:
+        """Reports a problem of the name in `metadata`."""
+        self.problems.add(self.document.value_at(("metadata", "name")), "metadata.name", what, hint)
 
     def missing(self, path: Sequence[str | int], hint: str) -> None:
         """Reports an absent field, unless it is absent because its shape was refused."""
@@ -106,6 +113,7 @@ def written(document: YamlDocument, problems: Problems, kinds: Kinds = OURS) -> 
     found: list[Written[Any]] = []
     for reader in readers:
         body, lost = shaping.read(reader, spec)
+        problems.unread = problems.unread or body is None
         if body is not None:
             found.append(
                 Written(

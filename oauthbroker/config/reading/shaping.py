@@ -22,7 +22,7 @@ S = TypeVar("S", bound=Strict)
 _Error = tuple[str, Keys, dict[str, Any]]
 _LITERAL = re.compile(r"'([^']*)'")
 
-_BOUNDS = {"expected", "ge", "le", "min_length", "max_length"}
+_BOUNDS = {"expected", "ge", "gt", "le", "min_length", "max_length"}
 _LENGTHS = {
     "string_too_short": ("too short", "write at least {} characters", "min_length"),
     "string_too_long": ("too long", "write at most {} characters", "max_length"),
@@ -246,6 +246,8 @@ def _words(kind: str, context: dict[str, Any]) -> tuple[str, str]:
         return "unknown value", f"use {context['expected']}"
     if kind == "greater_than_equal":
         return "too small", f"write at least {context['ge']:g}"
+    if kind == "greater_than":
+        return "too small", f"write more than {context['gt']:g}"
     if kind == "less_than_equal":
         return "too large", f"write at most {context['le']:g}"
     if kind in _LENGTHS:

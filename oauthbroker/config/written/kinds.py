@@ -15,6 +15,7 @@ from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.plugins.declaration import ChecksKind
 
 _OPTION_GROUPS: Final = frozenset({"authorize", "token", "refresh"})
+_OF_SCHEMAS: Final = frozenset({"properties", "items", "type", "required", "enum", "pattern"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Kinds:
         if self.own_words is not None:
             return self.own_words
         models: list[type[BaseModel]] = [Header, *(each.model for several in self.readers.values() for each in several)]
-        return _OPTION_GROUPS.union(*map(_words, models))
+        return _OPTION_GROUPS.union(_OF_SCHEMAS, *map(_words, models))
 
     def masked(self, keys: Keys) -> Keys:
         """Replace each key that is no word of ours: `{s3cret}` in YAML is a key, and may be a mistake."""

@@ -113,15 +113,15 @@ def opened_file(place: Confined) -> Iterator[int]:
 
 
 def replace_file(place: Confined, content: bytes, *, unique: str) -> None:
-    """Write a file whole or not at all. A link at its place, symbolic or hard, is replaced and not followed. `unique`
-    names the temporary file. Raises OSError."""
+    """Write a file whole or not at all. A hard link at its place is replaced and not written through. `unique` names
+    the temporary file. Raises as `opened_file`."""
     name, temporary = place.parts[-1], f".{sha256(unique.encode()).hexdigest()[:24]}.tmp"
     with opened_folder(place, make=True) as folder:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
         with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=folder)
         try:
-            with open(os.open(temporary, flags, _mode(folder, name), dir_fd=folder), "wb") as target:  # noqa: PTH123
+            with open(os.open(temporary, flags, _mode(place), dir_fd=folder), "wb") as target:  # noqa: PTH123
                 target.write(content)
             os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError:
@@ -130,9 +130,10 @@ def replace_file(place: Confined, content: bytes, *, unique: str) -> None:
             raise
 
 
-def _mode(folder: int, name: str) -> int:
-    """Return the permissions of a new file: those of the regular file that it replaces, if there is one."""
-    with suppress(OSError):
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        return status.st_mode & 0o777 if stat.S_ISREG(status.st_mode) else 0o644
-    return 0o644
+def _mode(place: Confined) -> int:
+    """Return the permissions of a new file: those of the file that it replaces, if there is one. Raises as a read."""
+    try:
+        with opened_file(place) as descriptor:
+            return os.fstat(descriptor).st_mode & 0o777
+    except FileNotFoundError:
+        return 0o644

@@ -8,6 +8,7 @@ import ast
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -15,11 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from oauthbroker.tools.types.catalog import is_resource_name
 from oauthbroker.tools.types.foreign_values import described, one_line
 
 MOST_BYTES: Final = 1024 * 1024
 BASE: Final = "base:"
+BASE_TOOLS: Final = ("base:agents", "base:bash", "base:file-system", "base:http-fetch")
 HANDLERS: Final = "handlers"
 REGISTER: Final = "register"
 ProblemText = tuple[str, str]  # what, and the remedy
@@ -32,8 +33,10 @@ class EntryRefused(ValueError):
 def entry_file(entry: str, folder: Path) -> Path:
     """Return the file of an entry, symbolic links followed. `base:bash` is a tool of this package. Raises EntryRefused
     for a path that leaves the folder of the bundle, and for anything but a Python file."""
+    if entry in BASE_TOOLS:
+        return Path(__file__).parents[1] / "base" / f"{entry.removeprefix(BASE).replace('-', '_')}.py"
     if entry.startswith(BASE):
-        return _base_file(entry.removeprefix(BASE))
+        raise EntryRefused("there is no such base tool")
     if "\0" in entry or Path(entry).is_absolute():
         raise EntryRefused("not a path from the folder of the bundle")
     try:
@@ -50,16 +53,12 @@ def entry_file(entry: str, folder: Path) -> Path:
     return file
 
 
-def _base_file(name: str) -> Path:
-    file = Path(__file__).parents[1] / "base" / f"{name.replace('-', '_')}.py"
-    if not is_resource_name(name) or not file.is_file():
-        raise EntryRefused("there is no such base tool")
-    return file
-
-
 def entry_problem(entry: str, folder: Path, handlers: Iterable[str] | None) -> ProblemText | None:
     """Return why an entry cannot be used, without running it. `handlers`: the exports; None for an extension."""
     remedy = "name a Python file below the folder of the bundle, as in ./tools/bash.py"
+    if entry.startswith(BASE):
+        close = [f"the nearest is {each}; " for each in get_close_matches(entry, BASE_TOOLS, n=1)]
+        remedy = "".join([*close, "there are ", ", ".join(BASE_TOOLS)])
     try:
         file = entry_file(entry, folder)
         remedy = "correct the file"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from oauthbroker.tools.types.catalog import ToolCatalogItem
 Isolate = Callable[[Path, ToolResourceSpec, float], IsolatedTool]
 REFUSALS: Final = (EntryRefused, RegistrationRefused, ExtensionFailed)
 PYTHON: Final = "python"  # a provider: the model is the object `model` of a Python file of the bundle
+_PROVIDERS: Final = (PYTHON, "anthropic", "bedrock", "google", "groq", "mistral", "ollama", "openai", "openrouter")
 _OWN_SECONDS: Final = {"base:bash": 130.0, "base:agents": MOST_SECONDS}  # by entry: their handlers end a little earlier
 
 
@@ -53,7 +55,7 @@ def _seconds_of(spec: ToolResourceSpec, export: ToolExportSpec) -> float:
 
 
 class LibraryMissing(EntryRefused):
-    """The library of a model's provider is not installed."""
+    """The library of a model's provider is not installed here."""
 
 
 async def load_agent(
@@ -81,13 +83,17 @@ def load_model(folder: Path, *, provider: str, name: str, api_key: str | None, p
     if provider != PYTHON:
         from oauthbroker.tools.models import adapted
 
+        close = [] if provider in _PROVIDERS else get_close_matches(provider, _PROVIDERS, n=1, cutoff=0.75)
+        fault = f"the provider {provider!r}" + "".join(f" (the nearest known one is {each})" for each in close)
         try:
             return adapted(provider, name, api_key, params)
         except ImportError:
-            fault = f"the provider {provider!r} needs a library: install its extra of pydantic-ai"
-            raise LibraryMissing(fault) from None
+            fault += (
+                ' needs a library: run `pip install "oauthbroker[tools-models]"` with its extra of pydantic-ai-slim'
+            )
+            raise (EntryRefused if close else LibraryMissing)(fault) from None
         except Exception as error:  # noqa: BLE001  (of the library, whose text may hold the key)
-            fault = f"the provider {provider!r} has no usable model {name!r}: {type(error).__name__}"
+            fault += f" has no usable model {name!r}: {type(error).__name__}"
         raise EntryRefused(fault)
     found: Model = entry_object("the model", name, folder, "model", lambda it: callable(getattr(it, "complete", None)))
     return found

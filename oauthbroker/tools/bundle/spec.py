@@ -19,6 +19,8 @@ Line = Annotated[str, Field(min_length=1, max_length=2048)]
 Seconds = Annotated[float, Field(gt=0, le=MOST_SECONDS)]
 Prompt = Annotated[str, Field(max_length=200_000)]
 _WRITE_EXPORT: Final = "write at least one function of the tool"
+_NAME: Final = "is not of small letters, digits, - and single _"
+_RENAME: Final = "rename it: the model sees resource__export"
 _WRITE_ENTRY: Final = "write the path of a Python file, from the folder of the bundle"
 
 
@@ -110,7 +112,7 @@ class SwarmSpec(Strict):
 
 def check_tool(tool: WrittenResource, resources: WrittenResources) -> None:
     if not is_resource_name(tool.name):
-        _refuse_name(tool, (), "ends with _ or is not of small letters, digits, - and single _")
+        tool.refuse_name(f"the name ends with _ or {_NAME}", _RENAME)
     if tool.spec.exports is None:
         tool.missing(("exports",), _WRITE_EXPORT)
     elif not tool.spec.exports:
@@ -128,15 +130,12 @@ def _check_export(tool: WrittenResource, index: int, export: ToolExportSpec) -> 
     if export.name is None:
         tool.missing((*path, "name"), "write the name of the function")
     elif not is_export_name(export.name):
-        _refuse_name(tool, (*path, "name"), "begins with _ or is not of small letters, digits, - and single _")
+        tool.refuse((*path, "name"), f"the name begins with _ or {_NAME}", _RENAME)
     try:
-        compiled(export.parameters)
+        compiled(export.parameters if tool.whole(*path, "parameters") else None)
     except SchemaRefused as problem:
-        tool.refuse((*path, "parameters"), *problem.args)
-
-
-def _refuse_name(tool: WrittenResource, path: tuple[str | int, ...], what: str) -> None:
-    tool.refuse(path, f"the name {what}", "rename it: the model sees resource__export")
+        what, hint, inner = problem.args
+        tool.refuse((*path, "parameters", *inner), what, hint)
 
 
 def _check_entry(resource: WrittenResource, resources: WrittenResources, handlers: Iterable[str] | None) -> None:
@@ -166,7 +165,10 @@ def check_swarm(swarm: WrittenResource, resources: WrittenResources) -> None:
 
 def _check_list(resource: WrittenResource, resources: WrittenResources, field: str, kind: str) -> None:
     seen: set[str] = set()
+    misnamed = {name.casefold() for name in resources.of("Tool") if not is_resource_name(name)}  # a problem of its own
     for index, ref in enumerate(getattr(resource.spec, field)):
+        if kind == "Tool" and ref.name in misnamed:
+            continue
         found = resources.refer(resource, (field, index), kind)
         if found is not None and ref.name in seen:
             resource.refuse((field, index), "the same reference twice", "remove one")

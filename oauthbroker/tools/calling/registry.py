@@ -75,7 +75,7 @@ class Registry:
         try:
             problems_of = catalog.compiled(item.parameters)
         except catalog.SchemaRefused as refused:
-            problem = problem or ": ".join(refused.args)
+            problem = problem or ": ".join(refused.args[:2])
         if not problem and not (isinstance(seconds, int | float) and 0 < seconds <= MOST_SECONDS):
             problem = f"the time of a call is more than 0 and at most {MOST_SECONDS:g} seconds"
         if problem:

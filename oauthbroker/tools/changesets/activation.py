@@ -80,6 +80,11 @@ class Activation:
             self._before, self._refused = before, None
             return True
 
+    async def reload(self) -> None:
+        """Read the active revision again, with the values of today. Raises as `Broker.reload`."""
+        async with self._one_at_a_time:
+            await self._broker.reload(self._active.folder)
+
     async def has_run(self, agent: tuple[str, ...], revision: str) -> None:
         """Note that an agent has begun a step with a revision."""
         if self._ran.get(agent) == revision:

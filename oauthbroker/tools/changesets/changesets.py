@@ -133,6 +133,8 @@ class Changesets:
     def _tried(self, worktree: Worktree, allowed: AllowedFiles, message: str) -> Commit | None:
         """Propose a revision, check it, and accept it; None if the branch has moved meanwhile. The lock is free while
         it is checked: that runs its code, and every step of every agent asks for the newest revision."""
+        from oauthbroker.tools.changesets.trial import left_out
+
         with self._git.locked():
             commit = self._proposed(worktree, allowed, message)
             if commit.status == "ok" and commit.new == self.revisions.newest():
@@ -140,8 +142,9 @@ class Changesets:
                 return commit
             if commit.status != "ok":
                 return commit
-            tip, folder = self.revisions.newest(), self.revisions.folder(commit.new)
-        problems = [each.replace(f"{folder}/", "") for each in self.check(folder)]
+            tip = self.revisions.newest()
+            before, folder = self.revisions.folder(tip), self.revisions.folder(commit.new)
+        problems = [each.replace(f"{folder}/", "") for each in self.check(folder) or left_out(before, folder)]
         with self._git.locked():
             if problems:
                 self.revisions.drop_proposed(worktree.id)

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from oauthbroker.plugins import harmless_text
+from oauthbroker.tools.types.results import truncated
+
 MOST_FILES: Final = 5000
 MOST_DEPTH: Final = 20
 MOST_BYTES: Final = 1024 * 1024
@@ -100,8 +103,8 @@ def unfit_name(path: str) -> str:
 
 
 def shown(path: str) -> str:
-    """Return a path for a message: control characters escaped, and bounded."""
-    return path.encode("unicode_escape", "backslashreplace").decode("ascii")[:300]
+    """Return a path for an answer: as it is, but without control characters, and bounded."""
+    return truncated(harmless_text(path), 300)
 
 
 def _read(folder: Folder, descriptor: int, prefix: str, depth: int) -> None:

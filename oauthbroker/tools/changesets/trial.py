@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker import check_config
+from oauthbroker import BrokerError, check_config
+from oauthbroker.plugins import read_resources
 from oauthbroker.tools.isolation.containment import MIB, Access, CallLimits, Containment
 from oauthbroker.tools.isolation.places import group_of
 
@@ -28,6 +29,22 @@ def bundle_problems(folder: Path, containment: Containment) -> Sequence[str]:
     bubblewrap its code is not run. Blocks."""
     problems = check_config(folder)
     return problems or (asyncio.run(_loaded(folder, containment)) if containment.bubblewrap else [])
+
+
+def left_out(before: Path, after: Path) -> list[str]:
+    """Return the problems of a bundle whose swarms lack agents of the one before, so that their conversations would be
+    refused: entry agents, and agents that may change the bundle. Folders without resources have none."""
+    try:
+        old, swarms = read_resources(before, "tools"), read_resources(after, "tools").of("Swarm")
+    except BrokerError:
+        return []
+    return [
+        f"Swarm/{swarm.name} lacks Agent/{ref.name}, whose conversations would be refused: list it in spec.agents"
+        for swarm in old.of("Swarm").values()
+        for ref in swarm.spec.agents
+        if ref == swarm.spec.entry_agent or old.of("Agent")[ref.name].spec.changesets is not None
+        if swarm.name not in swarms or ref not in swarms[swarm.name].spec.agents
+    ]
 
 
 async def _loaded(folder: Path, containment: Containment) -> list[str]:

@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -27,14 +27,14 @@ _NO_KEY: Final = "no-key"  # a trial has no secrets
 
 
 class LoadingProblems:
-    """Loads the code of a bundle in this process, and lists why some cannot be loaded. `begins` is told the name of
-    each part before its code runs. `isolate` keeps the code of tools with `isolation: process` out of this process,
-    which loads it, too, if it is as isolated as one of their calls."""
+    """Loads the code of a bundle in this process, and lists why some cannot be loaded; in `missing`, the models whose
+    library is not installed here. `begins` is told the name of each part before its code runs. `isolate` keeps the code
+    of tools with `isolation: process` out of this process, which loads it, too, if it is as isolated as their calls."""
 
     def __init__(
         self, resources: PluginResources, folder: Path, *, begins: Note = lambda _: None, isolate: Isolate | None = None
     ) -> None:
-        self.found: list[str] = []
+        self.found, self.missing = list[str](), dict[str, None]()
         self.registry = Registry()
         self._folder, self._begins, self._isolate = folder, begins, isolate
         self._agents, self._models = resources.of("Agent").values(), resources.of("Model")
@@ -66,8 +66,10 @@ class LoadingProblems:
     async def _load(self, agent: PluginResource) -> None:
         spec, model = agent.spec, self._models[agent.spec.model_ref.name].spec
         key = None if model.api_key is None else _NO_KEY
-        with suppress(LibraryMissing):  # it is not installed here
+        try:
             load_model(self._folder, provider=model.provider, name=model.name, api_key=key, params=model.params)
+        except LibraryMissing as missing:
+            self.missing[f"Model/{agent.spec.model_ref.name}: {missing}"] = None
         registry, _ = await load_agent(
             {ref.name: self._tools[ref.name] for ref in spec.tools},
             [(ref.name, (it := self._extensions[ref.name].spec).entry or "", it.config) for ref in spec.extensions],

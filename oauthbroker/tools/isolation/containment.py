@@ -31,8 +31,8 @@ _INSIDE: Final = "1000"  # the user and group id of a tool in its own user names
 _CAPABILITIES: Final = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SYS_RESOURCE")
 _PYTHON: Final = (sys.executable, "-I", "-S")
 ROOT_NEEDS_USER: Final = (
-    "this runtime is root, and tools would be root too: name a user of their own, as in `tools run --user oauthtools`,"
-    " or run it as another user"
+    "this runtime is root, and tools would be root too: name a user of their own, as in `tools run --user oauthtools`"
+    " or `user=4711` in a program, or run it as another user"
 )
 
 NO_SANDBOX: Final = (

@@ -24,10 +24,11 @@ _MESSAGES: Final = {CHAT, MESSAGE, REQUEST}
 LOG: Final = logging.getLogger("oauthbroker.tools.orchestrator")
 
 
-def failed_outcome(code: str, text: str) -> dict[str, Any]:
-    """Return the outcome of a turn without an answer of its model."""
-    error = ToolError(message=text, name="TurnError", code=code)
-    return {"status": "error", "answer": text, "steps": 0, "error": error.to_json()}
+async def failed_outcome(instances: Instances, event_id: str, code: str, text: str) -> dict[str, Any]:
+    """Return the outcome of a turn that has no answer of its model, with the steps that it ran."""
+    error, messages = ToolError(message=text, name="TurnError", code=code), await instances.messages(event_id)
+    steps = sum(each["role"] == "assistant" for each in messages)
+    return {"status": "error", "answer": text, "steps": steps, "error": error.to_json()}
 
 
 def is_final(outcome: Outcome | None) -> bool:
@@ -70,7 +71,8 @@ class FailedTurns:
         except ValueError as refused:
             text = f"The event is refused: {refused}."
         LOG.warning("event %s: %s", event.id, text)
-        await self._instances.end_turn(event.id, failed_outcome(REFUSED, text), event.turn)
+        outcome = await failed_outcome(self._instances, event.id, REFUSED, text)
+        await self._instances.end_turn(event.id, outcome, event.turn)
         return None
 
     async def settle(self, delivery: EventLease, queued: Mapping[str, Any], fault: str) -> None:
@@ -108,7 +110,8 @@ class FailedTurns:
     async def _end(self, event_id: str, event: UnifiedEvent | None, *, tell: bool) -> None:
         """Keep the outcome of a dead letter's turn. `event` is None for a damaged one."""
         fault = self._faults.get(event_id, UNKNOWN)
-        outcome = failed_outcome(DEAD, f"The turn failed and is not tried again: {fault}.")
+        text = f"The turn failed and is not tried again: {fault}."
+        outcome = await failed_outcome(self._instances, event_id, DEAD, text)
         if not await self._instances.fail(event_id, outcome, None if event is None else event.turn):
             return
         LOG.warning("the turn of event %s failed and is not tried again: %s", event_id, fault)

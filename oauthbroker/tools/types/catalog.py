@@ -19,7 +19,8 @@ _PART: Final = re.compile(r"[a-z0-9_-]{1,64}", re.ASCII)
 _SWARM_EXPORTS: Final = frozenset({"openChangeset", "commitChangeset", "discardChangeset"})
 _MOST_PROBLEMS: Final = 5
 _HIDDEN: Final = "the value"
-_REMEDY: Final = "write type: object and correct the rest: no other documents, linear regexes"
+_TYPES: Final = "types are array, boolean, integer, null, number, object and string"
+_REMEDY: Final = f"write type: object and correct the rest: {_TYPES}; no other documents, linear regexes"
 ProblemsOf = Callable[[Mapping[str, Any]], list[str]]
 
 
@@ -143,7 +144,7 @@ def _is_part(name: str) -> bool:
 
 
 class SchemaRefused(ValueError):
-    """Parameters cannot be used. `args` are why, and the remedy."""
+    """Parameters cannot be used. `args` are why, the remedy, and the path of the part that is wrong."""
 
 
 def plain_object(given: Any) -> dict[str, Any]:
@@ -159,21 +160,21 @@ def compiled(parameters: Mapping[str, Any] | None) -> ProblemsOf:
     Schema 2020-12 of type object, that need another document, or that have no engine, which is in the extra `tools`."""
     if parameters is None:
         return lambda _arguments: []
-    refused = "no usable JSON Schema 2020-12 of type object", _REMEDY
+    what, hint, path = "no usable JSON Schema 2020-12 of type object", _REMEDY, list[str | int]()
     try:
         schema = plain_object(parameters)
         if schema.get("type") != "object":
-            raise SchemaRefused(*refused)
+            raise SchemaRefused(what, hint, path)
         validator = json_schema_validator(schema, ignore_unknown_formats=True, mask=_HIDDEN)
     except ImportError:
-        refused = "parameters need the extra `tools`", 'run `pip install "oauthbroker[tools]"`'
-    except ValueError:
-        pass
+        what, hint = "parameters need the extra `tools`", 'run `pip install "oauthbroker[tools]"`'
+    except ValueError as error:
+        path = list(getattr(error, "instance_path", ()))
     else:
         return lambda arguments: (
             [] if validator.is_valid(arguments) else list(_rendered(validator.iter_errors(arguments)))
         )
-    raise SchemaRefused(*refused)
+    raise SchemaRefused(what, hint, path)
 
 
 def _rendered(errors: Iterator[Any]) -> Iterator[str]:

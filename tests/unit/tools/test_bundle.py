@@ -12,7 +12,8 @@ import yaml
 
 from oauthbroker.config import load, resolve
 from oauthbroker.model.plugin_resources import PluginResources
-from oauthbroker.tools.bundle.entries import EntryRefused
+from oauthbroker.tools import base
+from oauthbroker.tools.bundle.entries import BASE_TOOLS, EntryRefused
 from oauthbroker.tools.bundle.loading import register_tools
 from oauthbroker.tools.bundle.spec import ToolResourceSpec
 from oauthbroker.tools.calling.calls import ToolCalls
@@ -22,6 +23,7 @@ from tests.unit.config.bundles import BROKER, HEAD, edited, problems_in, unmarke
 from tests.unit.tools.kit import scope_of, scrub
 
 PLUGIN = BROKER + "  plugins: [tools]\n"
+BASE = Path(base.__file__).parent
 PRINTED = Path(__file__).parent / "printed"
 HAMMER = """import sys
 sys.modules["builtins"].IMPORTED = True
@@ -189,11 +191,14 @@ PROBLEMS = {  # (old, new with @@ at the place, the case)
     "the same export twice": ("name: hold", "name: @@hit", "the same export twice"),
     "a separator in an export": ("name: hold", "name: @@hold__on", "the name begins with _ or is not of small letters, digits, - and single _"),
     "a capital letter": ("name: hold", "name: @@Hold", "the name begins with _ or is not of small letters, digits, - and single _"),
-    "a resource with a separator": ("name: hammer", "name: ham__mer", "the name ends with _ or is not of small letters, digits, - and single _"),
-    "a resource with a capital letter": ("name: hammer", "name: Hammer", "the name ends with _ or is not of small letters, digits, - and single _"),
-    "a resource with a dot": ("name: hammer", "name: ham.mer", "the name ends with _ or is not of small letters, digits, - and single _"),
+    "a resource with a separator": ("name: hammer", "name: @@ham__mer", "the name ends with _ or is not of small letters, digits, - and single _"),
+    "a resource with a capital letter": ("name: hammer", "name: @@Hammer", "the name ends with _ or is not of small letters, digits, - and single _"),
+    "a resource with a dot": ("name: hammer", "name: @@ham.mer", "the name ends with _ or is not of small letters, digits, - and single _"),
     "no type of parameters": ("{type: object, properties", "@@{properties", "no usable JSON Schema 2020-12 of type object"),
-    "a wrong schema": ("{nail: {type: string}}", "{nail: {type: nothing}}", "no usable JSON Schema 2020-12 of type object"),
+    "a wrong schema": ("{nail: {type: string}}", "{nail: {type: @@nothing}}", "no usable JSON Schema 2020-12 of type object"),
+    "a property that is named type": ("{nail: {type: string}}", "{type: @@nothing}", "no usable JSON Schema 2020-12 of type object"),
+    "a wrong member of a schema": ("required: [nail]", "required: @@nail", "no usable JSON Schema 2020-12 of type object"),
+    "a misspelt member without a type": ("- name: hold", "- name: hold\n      @@params: {}", "unknown field"),
     "another document": ("{nail: {type: string}}", '{nail: {$ref: "https://x.example/y"}}', "no usable JSON Schema 2020-12 of type object"),
     "a limit that is no number": ("errorMessageLimit: 1200", "errorMessageLimit: @@many", None),
     "a limit of nothing": ("errorMessageLimit: 1200", "errorMessageLimit: @@0", None),
@@ -212,6 +217,7 @@ PROBLEMS = {  # (old, new with @@ at the place, the case)
     "an export that begins with a separator's half": ("name: hold", "name: @@_hold", "the name begins with _ or is not of small letters, digits, - and single _"),
     "parameters that are a list": ("{type: object, properties: {nail: {type: string}}, required: [nail]}", "@@[]", None),
     "parameters with a number that JSON does not have": ("required: [nail]", "required: [nail], default: .nan", "no usable JSON Schema 2020-12 of type object"),
+    "a time of nothing": ("  errorMessageLimit: 1200", "  timeoutSeconds: @@0", "too small"),
     "a network without isolation": ("  errorMessageLimit: 1200", "  network: @@open", "a limit that only `isolation: process` keeps"),
     "an unknown network": ("  errorMessageLimit: 1200", "  isolation: process\n  network: @@lan", None),
     "a misspelt member of an export": ("      parameters: {type", "      @@paramters: {type", "unknown field"),
@@ -249,6 +255,8 @@ def test_a_misspelt_auth_of_an_export_is_named_and_read_as_auth(tmp_path: Path):
 
 
 SWARM_PROBLEMS = {
+    "a model without its kind": ("modelRef: Model/large", "modelRef: @@large", None),
+    "a swarm without a kind of its agents": ("agents: [Agent/planner]", "agents: [@@planner]", None),
     "no such model": ("modelRef: Model/large", "modelRef: @@Model/small", "no such Model"),
     "a reference of another kind": ("tools: [Tool/hammer]", "tools: [@@Model/large]", None),
     "no such tool": ("tools: [Tool/hammer]", "tools: [Tool/hammer, @@Tool/axe]", None),
@@ -272,6 +280,26 @@ def test_each_problem_of_another_resource_is_one_problem_at_its_place(
     text, place = unmarked(edited(SWARM, (old, new)))
     (problem,) = problems_in(bundle(tmp_path, swarm=text))
     assert place == (problem.line, problem.column), str(problem)
+
+
+def test_a_tool_with_a_capital_letter_is_one_problem_though_an_agent_names_it_in_small_ones(tmp_path: Path):
+    (problem,) = problems_in(bundle(tmp_path, tool=edited(TOOL, ("name: hammer", "name: Hammer"))))
+    assert ("metadata.name", "rename it: the model sees resource__export") == (problem.path, problem.hint)
+
+
+def test_a_wrong_type_deep_in_parameters_has_its_path_and_the_words_that_there_are(tmp_path: Path):
+    tool = edited(TOOL, ("{nail: {type: string}}", "{nail: {type: strng}}"))
+    (problem,) = problems_in(bundle(tmp_path, tool=tool))
+    assert "spec.exports[0].parameters.properties.?.type" == problem.path
+    assert "types are array, boolean, integer, null, number, object and string" in problem.hint
+
+
+def test_the_names_of_base_tools_are_those_of_the_package_and_a_wrong_one_has_the_nearest(tmp_path: Path):
+    shipped = [each["spec"]["entry"] for each in yaml.safe_load_all((BASE / "tools.yaml").read_text("utf-8"))]
+    assert sorted(shipped) == [*BASE_TOOLS]
+    (problem,) = problems_in(bundle(tmp_path, tool=edited(TOOL, ("./tools/hammer.py", "base:bsh"))))
+    names = "the nearest is base:bash; there are base:agents, base:bash, base:file-system, base:http-fetch"
+    assert ("there is no such base tool", names) == (problem.what, problem.hint)
 
 
 @pytest.mark.rule("tools.ours-3")

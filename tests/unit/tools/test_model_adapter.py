@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
+from oauthbroker.tools.bundle.entries import EntryRefused
+from oauthbroker.tools.bundle.loading import LibraryMissing, load_model
 from oauthbroker.tools.models import AdaptedModel, ModelRequest, adapted, messages_of
 from oauthbroker.tools.types.catalog import ToolCatalogItem
 from oauthbroker.tools.types.results import Message, ToolCall, ToolCallResult
@@ -78,3 +81,14 @@ def test_a_name_that_a_model_made_up_is_sent_in_the_form_that_providers_take(nam
 def test_a_provider_that_the_library_does_not_know_is_refused():
     with pytest.raises(ValueError, match="unheard-of"):
         adapted("unheard-of", "model", None, {})
+
+
+@pytest.mark.parametrize(("provider", "refused"), [("pyhton", EntryRefused), ("openai-chat", LibraryMissing)])
+def test_without_the_library_a_provider_near_a_known_name_is_a_typo_and_another_one_lacks_it(
+    tmp_path, monkeypatch, provider, refused
+):
+    monkeypatch.setitem(sys.modules, "pydantic_ai.models", None)
+    with pytest.raises(EntryRefused, match="needs a library") as caught:
+        load_model(tmp_path, provider=provider, name="x", api_key=None, params={})
+    assert refused is caught.type
+    assert ("nearest known one is python" in str(caught.value)) == (provider == "pyhton")

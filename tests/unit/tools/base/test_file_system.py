@@ -131,9 +131,17 @@ def test_a_symbolic_link_is_not_read_through(ctx, plant, path):
         read(ctx, {"path": path})
 
 
-@pytest.mark.parametrize("link", [os.symlink, os.link])
-def test_a_link_at_a_files_place_is_replaced_and_not_written_through(ctx, link):
-    link(ctx.workdir.parent / "outside/secret", ctx.workdir / "x")
+@pytest.mark.parametrize(("plant", "path"), LINKS)
+def test_a_symbolic_link_is_neither_replaced_nor_written_through(ctx, plant, path):
+    plant(ctx.workdir)
+    with pytest.raises(ToolFailure, match="link"):
+        write(ctx, {"path": path, "content": "x"})
+    assert os.path.lexists(ctx.workdir / path)
+    assert ["secret"] == names(ctx.workdir.parent / "outside")
+
+
+def test_a_hard_link_at_a_files_place_is_replaced_and_not_written_through(ctx):
+    os.link(ctx.workdir.parent / "outside/secret", ctx.workdir / "x")
     write(ctx, {"path": "x", "content": "mine"})
     assert ("mine", "only outside") == (
         (ctx.workdir / "x").read_text(),
@@ -148,11 +156,13 @@ def test_a_folder_that_is_a_link_is_not_written_through(ctx):
     assert ["secret"] == names(ctx.workdir.parent / "outside")
 
 
+@pytest.mark.parametrize("use", [read, write])
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_a_pipe_or_a_folder_is_no_file_and_holds_nothing_up(ctx, make):
+def test_a_pipe_or_a_folder_is_no_file_is_not_replaced_and_holds_nothing_up(ctx, make, use):
     make(ctx.workdir / "x")
     with pytest.raises(ToolFailure, match="regular file"):
-        read(ctx, {"path": "x"})
+        use(ctx, {"path": "x", "content": "y"})
+    assert not (ctx.workdir / "x").is_file()
 
 
 @pytest.mark.rule("002-14-5")

@@ -75,7 +75,7 @@ class Desk:
         return git(self.repository, "show", f"main:{path}")
 
     def files(self) -> list[str]:
-        return git(self.repository, "ls-tree", "-r", "--name-only", "main").split("\n")
+        return git(self.repository, "ls-tree", "-rz", "--name-only", "main").strip("\0").split("\0")
 
     def worktrees(self) -> list[Path]:
         return list((self.root / "worktrees").iterdir())

@@ -183,3 +183,24 @@ def test_both_exports_are_in_the_catalog_once_they_are_registered(desk, broker):
     catalog: Catalog = registry.catalog([])
     assert "swarmBundle__openChangeset" in catalog
     assert "swarmBundle__commitChangeset" in catalog
+
+
+MOVED = LISTS.replace("entryAgent: Agent/planner", "entryAgent: Agent/writer")
+GONE = {
+    "an agent that may change the bundle": (MOVED, MOVED.replace("[Agent/planner, ", "["), "planner"),
+    "the entry agent": (MOVED, LISTS.replace(", Agent/writer]", "]"), "writer"),
+    "a swarm": (LISTS + "# more\n", LISTS.replace("metadata: {name: default}", "metadata: {name: other}"), "planner"),
+}
+
+
+@pytest.mark.parametrize("gone", GONE)
+async def test_a_commit_that_takes_an_agent_out_of_its_swarm_is_rejected_and_names_it(desk, broker, gone):
+    first, second, agent = GONE[gone]
+    assert "ok" == commit(desk, broker, first).status
+    answer = commit(desk, broker, second)
+    wanted = f"Swarm/default lacks Agent/{agent}, whose conversations would be refused: list it in spec.agents"
+    assert ("rejected", [wanted]) == (answer.status, answer.problems)
+
+
+async def test_a_commit_may_take_out_an_agent_that_is_no_entry_and_may_not_change_the_bundle(desk, broker):
+    assert "ok" == commit(desk, broker, LISTS.replace(", Agent/writer]", "]")).status

@@ -54,6 +54,19 @@ def test_a_commit_is_a_revision_on_the_branch_and_closes_the_changeset(desk):
     assert [] == desk.worktrees()
 
 
+NAMES = ["prompts/안녕.txt", "prompts/é.md", "prompts/日本 語.md", "prompts/\N{PEDESTRIAN}.md"]
+
+
+@pytest.mark.parametrize("allowed", [EVERYTHING, AllowedFiles([], [])])
+def test_an_answer_names_each_file_by_its_own_path_in_any_script(desk, allowed):
+    opened = desk.changesets.open(OWNER)
+    for name in NAMES:
+        (opened.folder / name).write_text("x")
+    answer = desk.commit(opened.id, allowed).to_json()
+    assert sorted(NAMES) == answer["summary"]["filesAdded"]
+    assert set(NAMES) in ({each["file"] for each in answer.get("rejected", ())}, set(desk.files()) - set(BUNDLE))
+
+
 @pytest.mark.rule("004-12.4-3")
 def test_the_history_is_the_only_log(desk):
     for text in ("one\n", "two\n"):

@@ -72,7 +72,7 @@ PLANTED: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "submodules": (lambda it: (it / ".gitmodules").write_text("[submodule]"), ".gitmodules", "git reads"),
     "a repository inside": (a_repository_inside, ".git/HEAD", "git reads"),
     "a .git file": (a_pointer_to_a_repository_with_hooks, ".git", "git reads"),
-    "a newline": (lambda it: (it / "a\nM 100644 inline b").write_text("x"), "a\\nM 100644 inline b", "control"),
+    "a newline": (lambda it: (it / "a\nM 100644 inline b").write_text("x"), "a\\u000aM 100644 inline b", "control"),
     "a name that is no text": (lambda it: (it / os.fsdecode(b"\xff")).write_text("x"), "\\udcff", "control"),
     "an invisible letter": (lambda it: (it / ".g\u200cit").write_text("x"), ".g\\u200cit", "control"),
     "a quote": (lambda it: (it / '"x').write_text("x"), '"x', "one of"),

@@ -44,6 +44,7 @@ BROKEN: dict[str, tuple[Mapping[str, str], str]] = {
     "a model that raises": ({"model.py": "raise OSError\n"}, "Agent/planner: the model .*its import raised OSError"),
     "a model without `complete`": ({"model.py": "model = 5\n"}, "Agent/planner: the model .*no usable `model`"),
     "a provider that there is not": ({"agents.yaml": AGENTS.replace("provider: python, name: ./model.py", "provider: nothing, name: x")}, "Agent/planner: the provider 'nothing' has no usable model"),
+    "a provider that is misspelt": ({"agents.yaml": AGENTS.replace("provider: python, name: ./model.py", "provider: pyhton, name: x")}, r"Agent/planner: the provider 'pyhton' \(the nearest known one is python\) has no usable model"),
     "an isolated tool that raises": (
         {"notes.py": NOTES + "raise OSError\n", "agents.yaml": AGENTS.replace("spec:\n  entry: ./notes.py", "spec:\n  isolation: process\n  entry: ./notes.py")},
         "Tool/notes: .*its import raised OSError",
