@@ -37,7 +37,7 @@ from oauthbroker.records.open_facts import Learnt
 from oauthbroker.records.unrevoked_tokens import forgotten, shares
 from oauthbroker.refresh.clients import Clients
 from oauthbroker.refresh.writeback import tell_unusual
-from oauthbroker.repository.repository import Conflict, Repository, Versioned
+from oauthbroker.repository.repository import PAIR_WAIT_SECONDS, Conflict, Repository, Versioned
 from oauthbroker.repository.session_limits import OpenSessions
 from oauthbroker.revocation.revoke import Revoke
 
@@ -66,8 +66,8 @@ class Finish:
         self, versioned: Versioned[AuthSession], seconds: float, *, confirmed: bool = False
     ) -> Versioned[AuthSession] | None:
         """Claim the right to finish a session: one caller wins across all processes, the others get None. No other
-        caller may recover the session for `seconds`."""
-        until = self.clock.now() + timedelta(seconds=seconds)
+        caller may recover the session for `seconds` and the wait of its commit for the pair."""
+        until = self.clock.now() + timedelta(seconds=seconds + PAIR_WAIT_SECONDS)
         claimed = versioned.record.claimed(random_text(self.clock, 128), until, confirmed=confirmed)
         try:
             return await self.repository.save_session(claimed, expect=versioned.generation)
