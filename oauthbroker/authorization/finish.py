@@ -122,7 +122,7 @@ class Finish:
                 raise BrokerError(Code.EXCHANGE_UNCERTAIN, note="the session was ended meanwhile")
             stored = await self._keep(app, session, verified, sent_at)
             with suppress(BrokerError):  # the grant is durable: `recover` can finish the rest
-                await self.waiting.complete_all(stored.record, versioned)
+                await self.waiting.complete_all(stored, versioned)
         self.open_sessions.ended(session.locator)
         self._announce(app, stored.record, verified)
 
@@ -256,7 +256,7 @@ class Finish:
             grant = await self.repository.grant(session.key)
             if grant is None or not carries(grant.record, session):
                 return False
-            await self.waiting.complete_all(grant.record, versioned)
+            await self.waiting.complete_all(grant, versioned)
         self.open_sessions.ended(session.locator)
         self.outbox.notify()
         return True
