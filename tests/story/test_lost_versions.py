@@ -21,6 +21,7 @@ from tests.kit.running_broker import ALICE, Harness, turn
 from tests.story.hosts_kit import hosts
 
 DATABASE = "lost"
+OTHER_TIMELINE = "update oauthbroker.feature set name = 'timeline 0000ABCD 0' where name ~ 'timeline'"
 
 
 @dataclass
@@ -150,8 +151,7 @@ async def test_a_first_consent_whose_session_closes_after_a_takeover_wakes_its_a
     async def saved(repository: Repository, session: AuthSession, *, expect: int) -> Any:
         if session.status == "completed":
             row.remove()
-            name = "timeline 0000ABCD 0"
-            postgres_server.run(f"update oauthbroker.feature set name = '{name}' where name ~ 'timeline'", DATABASE)
+            postgres_server.run(OTHER_TIMELINE, DATABASE)
         return await save_session(repository, session, expect=expect)
 
     monkeypatch.setattr(Repository, "save_session", saved)
