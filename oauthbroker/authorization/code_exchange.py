@@ -73,9 +73,8 @@ class Exchange:
         after the claim and before the exchange: without one of them no token is issued that would have to be revoked.
         """
         await self.finish.repository.check_writable(versioned.record.key)
-        seconds = (PROVIDER_CALLS + len(app.facts.requests)) * self.limits.provider_seconds
-        if app.also is not None:
-            seconds += SECOND_CALLS * self.limits.provider_seconds + PAIR_WAIT_SECONDS
+        calls = PROVIDER_CALLS + len(app.facts.requests) + (SECOND_CALLS if app.also is not None else 0)
+        seconds = calls * self.limits.provider_seconds + (PAIR_WAIT_SECONDS if app.also is not None else 0)
         claimed = await self.finish.claim(versioned, seconds, confirmed=confirmed is not None)
         if claimed is None or not isinstance(session := claimed.record, ClaimedSession):
             raise BrokerError(Code.STATE_USED)

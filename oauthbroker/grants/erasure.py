@@ -229,10 +229,10 @@ class Erasure:
         by_agent: dict[str, set[str]] = defaultdict(set)
         for event in (*found.events, *(event for it in found.grants for event in it.outbox)):
             by_agent[event.target.agent_name].add(event.id)
-        for record in (*found.grants, *(versioned.record for versioned in found.sessions)):
-            session_id = record.auth_session_id if isinstance(record, Grant) else record.id
-            if record.resume is not None and session_id is not None:
-                by_agent[record.resume.agent_name] |= AgentEvent.ids_about(session_id)
+        about = [(versioned.record.resume, versioned.record.id) for versioned in found.sessions]
+        about += [(it.resume, it.auth_session_id) for it in found.grants if it.resume and it.auth_session_id]
+        for target, session_id in about:
+            by_agent[target.agent_name] |= AgentEvent.ids_about(session_id)
         for agent, ids in by_agent.items():
             await self.queues.erase(agent, ids)
 

@@ -22,7 +22,6 @@ from oauthbroker.integrations.resuming import PauseEnd, Streams, TakesOther, res
 from oauthbroker.plugins import Bounded, wait_on
 
 MOST_STEPS: Final = 1024
-_LONGEST_CALL: Final = 660.0  # seconds; a call with a token lasts no longer
 MODES: Final = ["updates", "messages"]
 Handler = Callable[[Any], Awaitable[Any]]
 Delivers = Callable[[Turn, dict[str, Any]], Awaitable[None]]
@@ -74,15 +73,14 @@ class OAuthMiddleware(AgentMiddleware[Any, Turn, Any]):
             _interrupt(missing)
 
     def wait(self, asked: Coroutine[Any, Any, Any]) -> Any:
-        """Do something in the broker's loop for a synchronous call. Raises RuntimeError in the loop's own thread, and
-        `brokerUnreachable` once the loop has ended."""
+        """Do something in the broker's loop for a synchronous call. Raises RuntimeError in its own thread, or BrokerError."""
         if self._loop is None or _loop() is self._loop:
             asked.close()
             raise RuntimeError(
                 "a synchronous call waits for the broker's event loop: make the middleware in that loop, and call the "
                 "graph in another thread, as in asyncio.to_thread(graph.invoke, ...)"
             )
-        return wait_on(self._loop, asked, _LONGEST_CALL)
+        return wait_on(self._loop, asked, 660.0)  # no call with a token lasts longer
 
     async def _keep(self, request: Any, asked: AuthorizationRequired) -> None:
         """Keep the pause, unless another call of this step asks the same."""

@@ -592,7 +592,9 @@ async def test_an_unconfigured_apps_grant_is_seen_and_can_be_ended(
                 page = await person.open(f"{ADMIN}/{place}")
                 assert '<option value="files">' in page.source, f"{place}: an operator can choose its grants"
                 page = await person.open(f"{ADMIN}/{place}?app=gone")
-                assert '<option value="gone" selected>' in page.source, f"{place}: a page says what it shows"
+                assert '<option value="gone" selected>' in page.source, (
+                    f"{place}: a page has the name that was asked for"
+                )
             await person.open(f"{ADMIN}/grants/{grant.id}/revoke")
             assert 303 == (await submit_form(person, "/revoke")).status
             kept = await harness.grant("files")
