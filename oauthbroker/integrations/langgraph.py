@@ -73,7 +73,7 @@ class OAuthMiddleware(AgentMiddleware[Any, Turn, Any]):
             _interrupt(missing)
 
     def wait(self, asked: Coroutine[Any, Any, Any]) -> Any:
-        """Do something in the broker's loop for a synchronous call. Raises RuntimeError in its own thread, or BrokerError."""
+        """Do something in the broker's loop for a synchronous call. Raises RuntimeError in its own thread."""
         if self._loop is None or _loop() is self._loop:
             asked.close()
             raise RuntimeError(
