@@ -74,9 +74,11 @@ class Overview:
         """Why the newest configuration is not the one in use."""
         return self.current.failure
 
-    @property
-    def app_names(self) -> list[str]:
-        return sorted(self.current.apps)
+    async def app_names(self, asked: str = "") -> list[str]:
+        """Return the names to choose from: of the configured apps, of those that only grants name, and the asked one,
+        which a large store may hide. The configuration may have none of the last two any more."""
+        sample = await self.pages.sample()
+        return sorted({*self.current.apps, *(row.app for row in sample.rows), asked} - {""})
 
     async def apps(self) -> list[AppState]:
         """Return all configured apps, and those that only grants name. The counts of a large store are estimates."""
@@ -139,7 +141,7 @@ class Overview:
             subjects |= {row.subject async for row in self.pages.everything() if row.account_name.casefold() == called}
         for each in subjects - {subject}:
             ids |= await self._ids_of(each)
-        ids |= {grant_id(app, each) for app in self.current.apps for each in subjects}
+        ids |= {grant_id(app, each) for app in await self.app_names() for each in subjects}
         return {self.trail.name("person", each) for each in subjects} | {self.audit_name(each) for each in ids}
 
     async def _ids_of(self, subject: str) -> set[str]:

@@ -30,10 +30,10 @@ from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.network.transport import TransportFailed
 from oauthbroker.protocol.token_endpoint import RefusedTokens, code_request
 from oauthbroker.records import AuthSession, ClaimedSession
-from oauthbroker.repository.repository import Versioned
+from oauthbroker.repository.repository import PAIR_WAIT_SECONDS, Versioned
 
 PROVIDER_CALLS = 7  # discovery twice, keys twice, exchange, userinfo, revocation: a claim outlives them all
-SECOND_CALLS = 3  # of a second token: keys twice, revocation; or the wait for its grant's lease
+SECOND_CALLS = 3  # of a second token: keys twice, revocation
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class Exchange:
         """
         await self.finish.repository.check_writable(versioned.record.key)
         calls = PROVIDER_CALLS + len(app.facts.requests) + (SECOND_CALLS if app.also is not None else 0)
-        seconds = calls * self.limits.provider_seconds
+        seconds = calls * self.limits.provider_seconds + (PAIR_WAIT_SECONDS if app.also is not None else 0)
         claimed = await self.finish.claim(versioned, seconds, confirmed=confirmed is not None)
         if claimed is None or not isinstance(session := claimed.record, ClaimedSession):
             raise BrokerError(Code.STATE_USED)

@@ -37,7 +37,7 @@ from oauthbroker.records.open_facts import Learnt
 from oauthbroker.records.unrevoked_tokens import forgotten, shares
 from oauthbroker.refresh.clients import Clients
 from oauthbroker.refresh.writeback import tell_unusual
-from oauthbroker.repository.repository import Conflict, Repository, Versioned
+from oauthbroker.repository.repository import PAIR_WAIT_SECONDS, Conflict, Repository, Versioned
 from oauthbroker.repository.session_limits import OpenSessions
 from oauthbroker.revocation.revoke import Revoke
 
@@ -66,8 +66,8 @@ class Finish:
         self, versioned: Versioned[AuthSession], seconds: float, *, confirmed: bool = False
     ) -> Versioned[AuthSession] | None:
         """Claim the right to finish a session: one caller wins across all processes, the others get None. No other
-        caller may recover the session for `seconds`."""
-        until = self.clock.now() + timedelta(seconds=seconds)
+        caller may recover the session for `seconds` and the wait of its commit for the pair."""
+        until = self.clock.now() + timedelta(seconds=seconds + PAIR_WAIT_SECONDS)
         claimed = versioned.record.claimed(random_text(self.clock, 128), until, confirmed=confirmed)
         try:
             return await self.repository.save_session(claimed, expect=versioned.generation)
@@ -122,7 +122,7 @@ class Finish:
                 raise BrokerError(Code.EXCHANGE_UNCERTAIN, note="the session was ended meanwhile")
             stored = await self._keep(app, session, verified, sent_at)
             with suppress(BrokerError):  # the grant is durable: `recover` can finish the rest
-                await self.waiting.complete_all(stored.record, versioned)
+                await self.waiting.complete_all(stored, versioned)
         self.open_sessions.ended(session.locator)
         self._announce(app, stored.record, verified)
 
@@ -256,7 +256,7 @@ class Finish:
             grant = await self.repository.grant(session.key)
             if grant is None or not carries(grant.record, session):
                 return False
-            await self.waiting.complete_all(grant.record, versioned)
+            await self.waiting.complete_all(grant, versioned)
         self.open_sessions.ended(session.locator)
         self.outbox.notify()
         return True

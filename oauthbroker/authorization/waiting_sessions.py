@@ -16,12 +16,15 @@ class WaitingSessions:
     repository: Repository
     clock: Clock
 
-    async def complete_all(self, grant: Grant, versioned: Versioned[AuthSession]) -> None:
-        """Complete all sessions. The one that created the grant is last: until then `recover` finds it."""
+    async def complete_all(self, stored: Versioned[Grant], versioned: Versioned[AuthSession]) -> None:
+        """Complete all sessions. The one that created the grant is last: until then `recover` finds it. Afterwards the
+        grant has the only event, so one that a takeover has lost meanwhile is stored again."""
+        grant = stored.record
         if not grant.revoked and not grant.needs_choice:
             await self.complete_others(grant, versioned.record)
         done = versioned.record.completed(self.clock.now())
         await self.repository.save_session(done, expect=versioned.generation)
+        await self.repository.store_again_if_lost(stored)
 
     async def complete_others(self, grant: Grant, first: AuthSession) -> None:
         """Complete every other session of the pair that this grant satisfies. Its event is stored in its own record.

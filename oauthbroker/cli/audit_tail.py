@@ -47,8 +47,6 @@ def tail_command(
     With --follow and --json, each line is a JSON document of its own.
     """
     _check_type(entry_type)
-    if follow and app_name:
-        check_app(config, app_name)
     which: Which = {"app": app_name, "type": entry_type}
     if follow:
         begin_stream()
@@ -57,19 +55,25 @@ def tail_command(
         except KeyboardInterrupt:  # the usual end
             raise typer.Exit(STOPPED) from None
         return
-    found, people = in_vault(config, lambda vault: _newest(vault, limit + 1, which))
-    if not found:
-        check_app(config, app_name)
+    found, people = in_vault(config, lambda vault: _newest(vault, config, limit + 1, which))
     listing = Listing(TITLES, lambda line: _row(line, people), people.to_json, none="There are no such lines.")
     listing.show(found[max(len(found) - limit, 0) :], as_json=as_json)
     if len(found) > limit:
         typer.echo(f"There are older lines: --limit {2 * limit or LIMIT} shows more.", err=True)
 
 
-async def _newest(vault: Vault, count: int, which: Which) -> tuple[list[AuditLine], GrantNames]:
-    found, people = await vault.audit.tail(count, **which), GrantNames(vault)
+async def _newest(vault: Vault, config: Path, count: int, which: Which) -> tuple[list[AuditLine], GrantNames]:
+    found, people = await _tail(vault, config, count, which), GrantNames(vault)
     await people.learn(found)
     return found, people
+
+
+async def _tail(vault: Vault, config: Path, count: int, which: Which) -> list[AuditLine]:
+    """Return the newest lines. Raises Refused for an app that is not configured, has no line and no record."""
+    found, app = await vault.audit.tail(count, **which), which.get("app")
+    if not found and isinstance(app, str) and not await vault.audit.tail(1, app=app):
+        await check_app(vault, config, app)
+    return found
 
 
 async def _follow(config: Path, count: int, which: Which, *, as_json: bool) -> None:
@@ -79,8 +83,8 @@ async def _follow(config: Path, count: int, which: Which, *, as_json: bool) -> N
     sought = parsed(which)
     async with vault_of(config) as vault:
         people, coming = GrantNames(vault), Follow(vault.audit)
-        found = await vault.audit.tail(count, **which)
         try:
+            found = await _tail(vault, config, count, which)
             while True:
                 await _show_more(found, people, as_json=as_json)
                 await asyncio.sleep(POLL)

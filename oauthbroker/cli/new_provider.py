@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from oauthbroker.cli.output.json_output import say
+from oauthbroker.cli.output.new_files import new_file
 from oauthbroker.cli.output.options import CONFIG, AsJson
 from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.config.bundle.schema import SCHEMA_LINE
@@ -77,7 +78,8 @@ def new_command(  # noqa: PLR0913, PLR0917  (options)
     text, callback = SCHEMA_LINE + own_app_yaml(provider), f"<publicBaseUrl>/oauth/callback/{name}"
     _check(text)
     if out is not None:
-        _write(text, out)
+        with new_file(out) as file:
+            file.write(text)
     say(text.rstrip("\n") if out is None else f"Wrote {out}.", {"app": text, "callback": callback}, as_json=as_json)
     typer.echo(f"# Register {callback} there as its redirect address.", err=True)
 
@@ -134,18 +136,3 @@ def _check(text: str) -> None:
         except ConfigInvalidError as refused:
             said = (f"{it.path}: {two_sentences(it.what, it.hint)}" for it in refused.problems)
             raise Refused("\n".join(said)) from None
-
-
-def _write(text: str, out: Path) -> None:
-    """Raises Refused if the file exists, or cannot be created."""
-    try:
-        file = out.open("x", encoding="utf-8")
-    except FileExistsError:
-        fault = f"{out} exists. Name another file."
-    except OSError:
-        fault = f"{out} cannot be created. Name a file in a folder that exists and is yours."
-    else:
-        with file:
-            file.write(text)
-        return
-    raise Refused(fault)

@@ -13,6 +13,9 @@ from oauthbroker.cli.stored_records import Listing, by_id, check_app, in_vault
 from oauthbroker.core.clock import printed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from oauthbroker.grants.grants import Vault
     from oauthbroker.records import AuthSession
 
 HEAD = ("session", "app", "subject", "status", "expires", "agent")
@@ -35,9 +38,13 @@ def list_command(
     """List sessions, the newest first; those that ended stay for advanced.keepFinishedSeconds."""
     from oauthbroker.records.specification_form import session_record
 
-    found = in_vault(config, lambda vault: vault.sessions.list(app=app_name, subject=subject))
-    if not found:
-        check_app(config, app_name)
+    async def read(vault: Vault) -> Sequence[AuthSession]:
+        found = await vault.sessions.list(app=app_name, subject=subject)
+        if not found:
+            await check_app(vault, config, app_name)
+        return found
+
+    found = in_vault(config, read)
     listing = Listing(HEAD, row_of, session_record, none="There are no such sessions.")
     listing.show(found, as_json=as_json, limit=limit)
 

@@ -59,12 +59,13 @@ def run_within(opened: AbstractAsyncContextManager[Opened], work: Callable[[Open
         raise Stopped(SOMEWHERE if begun else NOTHING) from None
 
 
-def check_app(config: Path, typed: str | None) -> None:
-    """Raise Refused unless a list that is empty is one of a configured app. `typed` may name an account of it."""
+async def check_app(vault: Vault, config: Path, typed: str | None) -> None:
+    """Raise Refused unless a list that is empty is one of an app that is configured, or of which something is stored.
+    `typed` may name an account of it."""
     from oauthbroker.config.bundle.server_environment import load_here
 
     name = (typed or "").partition("@")[0]
-    if name and name not in (known := load_here(config).apps):
+    if name and name not in (known := load_here(config).apps) and not await vault.grants.has_records_of(name):
         raise Refused(f"{unknown('app', name, known)} Nothing was changed.")
 
 

@@ -46,7 +46,7 @@ class AsyncTransport:
         async with self.http().stream(
             request.method,
             self._address.base + request.target,
-            headers=request.headers,
+            headers=request.raw_headers,
             content=request.body,
             extensions={"trace": trace},
         ) as response:

@@ -10,15 +10,13 @@ from typing import Any
 from oauthbroker.client.client_call import ClientCall, Reply, members_of, refusal_of, segment, understood
 from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.header_names import spelled_text
+from oauthbroker.core.header_names import check_text_field, spelled_text
 from oauthbroker.core.path_steps import climbs
 from oauthbroker.model.token_request import WrongArgument, scopes_listed
 from oauthbroker.model.token_results import AuthorizationRequired, result_from_json
 
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+(?::[0-9]{1,5})?)(/[!-\[\]-~]*)?")
 _METHOD = re.compile(r"[A-Z]{1,16}")
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"[\t -~\x80-\xff]*")
 OURS = frozenset({"authorization", "host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
 
 
@@ -59,9 +57,8 @@ def forwarded(
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers that a caller may choose. Raises `requestInvalid`."""
-    texts = all(isinstance(text, str) for pair in headers.items() for text in pair)
-    if not texts or not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers.items()):
-        raise WrongArgument("forwardedHeader", "headers")
+    for name, value in headers.items():
+        check_text_field(name, value)
     return {name: value for name, value in headers.items() if spelled_text(name) not in OURS}
 
 

@@ -145,9 +145,9 @@ class _Connection:
 
     def exchange(self, url: SplitResult, request: Request, deadline: _Deadline, sending: Sending) -> Reply:
         content = request.body or b""
-        headers = [("Host", url.netloc), *request.headers.items()]
+        headers = [(b"Host", url.netloc.encode()), *request.raw_headers]
         if request.body is not None or request.method == "POST":
-            headers.append(("Content-Length", str(len(content))))
+            headers.append((b"Content-Length", str(len(content)).encode()))
         head = h11.Request(method=request.method, target=url.path + request.target, headers=headers)
         written = b"".join(self._http.send(part) or b"" for part in (head, h11.Data(content), h11.EndOfMessage()))
         self._socket.settimeout(deadline.left())

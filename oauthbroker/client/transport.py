@@ -24,6 +24,10 @@ class Request:
     headers: dict[str, str] = field(repr=False)
     body: bytes | None = field(default=None, repr=False)
 
+    @property
+    def raw_headers(self) -> list[tuple[bytes, bytes]]:
+        return [(name.encode("ascii"), value.encode("latin-1")) for name, value in self.headers.items()]
+
 
 @dataclass(slots=True)
 class Sending:

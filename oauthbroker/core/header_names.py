@@ -83,6 +83,21 @@ def carries_tokens(name: bytes) -> bool:
 def check_field(name: bytes, value: bytes) -> None:
     """Raise `requestInvalid` for a header that cannot be sent, such as one with a line break."""
     if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-        error = BrokerError(Code.REQUEST_INVALID, note="headers")
-        error.hint = "forwardedHeader"
-        raise error
+        raise unsendable(name)
+
+
+def check_text_field(name: object, value: object) -> None:
+    """Raise the same for a header whose parts are no texts of Latin-1."""
+    said, sent = (each.encode("latin-1", "replace") if isinstance(each, str) else b"" for each in (name, value))
+    if sent.decode("latin-1") != value:
+        raise unsendable(said)
+    check_field(said, sent)
+
+
+def unsendable(name: bytes) -> BrokerError:
+    """Return the `requestInvalid` of a header. It names the header, unless the name is the wrong part and may be
+    anything."""
+    said = name.decode("ascii") if _NAME.fullmatch(name) else ""
+    error = BrokerError(Code.REQUEST_INVALID, note="headers", name=said)
+    error.hint = "forwardedHeader" if said else "forwardedHeaderName"
+    return error

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 
-from oauthbroker.core.dataclasses import dataclass, field
+from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.lifecycle import Notifier, Pass
 from oauthbroker.events.port import QueueFull, Queues, address_of
@@ -43,6 +43,15 @@ class _Work:
         return (outbox,) if outbox is not None else ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Queued:
+    """An event that was queued when the store had this history, which may be lost. None: its place is lost."""
+
+    event: AgentEvent
+    app: str
+    history: str | None
+
+
 def _in_order(found: Iterable[_Work]) -> list[tuple[AgentEvent, _Work]]:
     """Return every event with its record, in the order in which they happened."""
     placed = [(event, work) for work in found for event in work.events]
@@ -57,8 +66,8 @@ class Relay:
         self._queues = queues
         self._notifier = notifier
         self._one_at_a_time = asyncio.Lock()
-        self._history: str | None = None  # of the store, from before the first of the unconfirmed events was queued
-        self._unconfirmed: dict[str, AgentEvent] = {}  # queued, in a history that may be lost
+        self._history: str | None = None  # of the store, when it was last looked at
+        self._unconfirmed: dict[str, _Queued] = {}
 
     async def once(self) -> int:
         """Queue every due event; return how many records were settled. Never waits for a provider.
@@ -69,13 +78,14 @@ class Relay:
         """
         async with self._one_at_a_time:
             this_pass = Pass()
+            stuck = await self._confirm(this_pass)  # earlier events first
             found, until = await self._found(this_pass)
             if found and self._history is None:
                 self._history = await self._repository.history()
-            await self._queue(found, until, this_pass)
+            await self._queue(found, until, stuck, this_pass)
             self._notifier.notify()
             settled = await self._settle(found, this_pass)
-            await self._confirm()
+            await self._confirm(this_pass)
         this_pass.over()
         return settled
 
@@ -105,24 +115,29 @@ class Relay:
                     found.append(_Work(due=due, grant=grant, session=session))
         return found
 
-    async def _queue(self, found: Iterable[_Work], until: int, this_pass: Pass) -> None:
+    async def _queue(self, found: Iterable[_Work], until: int, stuck: set[str], this_pass: Pass) -> None:
         """Queue every event up to that number before any record is settled, so that no locked pair delays one."""
-        stuck = set[str]()
         for event, work in _in_order(found):
             if event.order > until:
                 break
-            agent, address = event.target.agent_name, address_of(event)
-            if not stuck.isdisjoint({agent, address}):
-                continue
-            with this_pass.entry():
-                try:
-                    with span(Span.RELAY, app=work.due.grant.app):
-                        await self._queues.enqueue(event)
-                except BrokerError as error:
-                    stuck.add(agent if isinstance(error, QueueFull) else address)
-                    raise
+            if await self._enqueue(event, work.due.grant.app, stuck, this_pass):
                 work.queued.add(event.id)
-                self._unconfirmed[event.id] = event
+
+    async def _enqueue(self, event: AgentEvent, app: str, stuck: set[str], this_pass: Pass) -> bool:
+        """Queue an event, unless an earlier one of its conversation is stuck, or one of its agent in a full queue."""
+        agent, address = event.target.agent_name, address_of(event)
+        if not stuck.isdisjoint({agent, address}):
+            return False
+        with this_pass.entry():
+            try:
+                with span(Span.RELAY, app=app):
+                    await self._queues.enqueue(event)
+            except BrokerError as error:
+                stuck.add(agent if isinstance(error, QueueFull) else address)
+                raise
+            self._unconfirmed[event.id] = _Queued(event=event, app=app, history=self._history)
+            return True
+        return False
 
     async def _settle(self, found: Iterable[_Work], this_pass: Pass) -> int:
         """Settle the records whose events were all queued, and return how many."""
@@ -133,14 +148,23 @@ class Relay:
                     settled += await self._settle_one(work)
         return settled
 
-    async def _confirm(self) -> None:
+    async def _confirm(self, this_pass: Pass) -> set[str]:
         """Queue the events again if the store has lost its last writes meanwhile: a standby that took over lacks their
-        places in the queue, and their outboxes were settled there. What fails is tried again by the next pass."""
-        while self._unconfirmed and (history := await self._repository.history()) != self._history:
-            for event in self._unconfirmed.values():
-                await self._queues.enqueue(event)
-            self._history = history
-        self._unconfirmed.clear()
+        places in the queue, and their outboxes were settled there. What fails is tried again by the next pass. Return
+        the conversations of these events, and the agents whose queue is full: no later event may overtake one."""
+        stuck = set[str]()
+        while self._unconfirmed:
+            is_known = False
+            with this_pass.entry():
+                self._history, is_known = await self._repository.history(), True
+            if not is_known:
+                return stuck | {address_of(each.event) for each in self._unconfirmed.values()}
+            lost = [each for each in self._unconfirmed.values() if each.history != self._history]
+            lost.sort(key=lambda each: each.event.order)
+            self._unconfirmed = {each.event.id: replace(each, history=None) for each in lost}
+            if not any([await self._enqueue(each.event, each.app, stuck, this_pass) for each in lost]):
+                break
+        return stuck
 
     async def _settle_one(self, work: _Work) -> bool:
         """Remove the queued events of a record, and its marker unless work is left. A marker is written before its

@@ -196,8 +196,7 @@ class Erasure:
         await _each(self.uses.forget, sorted(set(found.uses) - own))
         await _each(self._remove_sessions, _by_pair(found.sessions))
         done = await _each(self._remove_grant, found.grants)
-        unsent = [versioned.record.outbox for versioned in found.sessions if versioned.record.outbox is not None]
-        await self._remove_events([*found.events, *unsent, *(event for it in found.grants for event in it.outbox)])
+        await self._remove_events(found)
         return all(done)
 
     async def _remove_sessions(self, sessions: Sequence[Versioned[AuthSession]]) -> None:
@@ -225,10 +224,15 @@ class Erasure:
                 await self.repository.erase_grant(versioned)
         return True
 
-    async def _remove_events(self, events: Iterable[AgentEvent]) -> None:
+    async def _remove_events(self, found: FoundRecords) -> None:
+        """Remove the events, also those that a relay may queue again after a takeover: no record has them any more."""
         by_agent: dict[str, set[str]] = defaultdict(set)
-        for event in events:
+        for event in (*found.events, *(event for it in found.grants for event in it.outbox)):
             by_agent[event.target.agent_name].add(event.id)
+        about = [(versioned.record.resume, versioned.record.id) for versioned in found.sessions]
+        about += [(it.resume, it.auth_session_id) for it in found.grants if it.resume and it.auth_session_id]
+        for target, session_id in about:
+            by_agent[target.agent_name] |= AgentEvent.ids_about(session_id)
         for agent, ids in by_agent.items():
             await self.queues.erase(agent, ids)
 

@@ -124,6 +124,16 @@ class GrantList:
         versioned = await self._repository.grant(key)
         return None if versioned is None else versioned.record
 
+    async def has_records_of(self, app: str) -> bool:
+        """Return whether a grant or an authorization of an app is stored, also of one that the configuration has no
+        more."""
+        async for _ in self.heads(app=app):
+            return True
+        async for versioned in self._repository.sessions():
+            if versioned.record.app == app:
+                return True
+        return False
+
     async def count(self) -> int:
         """Count the grants, revoked ones and those that cannot be read included."""
         return await self._repository.count_grants()
@@ -198,7 +208,7 @@ class Grants(GrantList):
     async def revoke(self, app: AppRef, subject: str, account: str = "") -> RevocationOutcome | None:
         """Ends a grant here at once and at the provider as soon as it answers; what the provider knows by now.
 
-        None when no grant was alive. Raises `oauthAppNotFound` for an app that is not configured and has no grants,
+        None when no grant was alive. Raises `oauthAppNotFound` for an app that is not configured and has no records,
         `requestInvalid` for a text that names no subject, or no account.
         """
         key = GrantKey(app_name(app), subject, account)
@@ -211,11 +221,9 @@ class Grants(GrantList):
         return outcome
 
     async def check_known(self, app: AppRef) -> None:
-        """Raise `oauthAppNotFound` for an app that is not configured, and of which no grant is stored."""
+        """Raise `oauthAppNotFound` for an app that is not configured, and of which nothing is stored."""
         name = split_ref(call_ref(app))[0]
-        if name not in self._apps:
-            async for _ in self.heads(app=name):
-                return
+        if name not in self._apps and not await self.has_records_of(name):
             raise UnknownApp(name, self._apps)
 
     async def revoke_all(

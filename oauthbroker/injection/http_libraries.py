@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.http_client_headers import http_client
 
 if TYPE_CHECKING:
     import httpx2
@@ -57,7 +58,7 @@ class InjectingTransport:
     """The transport of a library's `AsyncClient`. Its connections are those of `requests`."""
 
     def __init__(self, requests: RequestSender) -> None:
-        self._requests = requests
+        self.requests = requests
 
     async def __aenter__(self) -> Self:
         return self
@@ -65,9 +66,9 @@ class InjectingTransport:
     async def __aexit__(self, *_: object) -> None: ...
 
     async def handle_async_request(self, request: Any) -> Any:
-        content, stream_type = _content(request, self._requests.lib), _stream_types(self._requests.lib)[0]
+        content, stream_type = _content(request, self.requests.lib), _stream_types(self.requests.lib)[0]
         body = _bounded(request.stream) if content is None else content
-        return await self._requests.send(request, body, lambda answer: stream_type(self._requests, answer, request))
+        return await self.requests.send(request, body, lambda answer: stream_type(self.requests, answer, request))
 
     async def aclose(self) -> None: ...
 
@@ -76,7 +77,7 @@ class InjectingSyncTransport:
     """The transport of a library's `Client`. `wait` runs what sends the request and returns its result."""
 
     def __init__(self, requests: RequestSender, wait: Wait) -> None:
-        self._requests, self._wait = requests, wait
+        self.requests, self._wait = requests, wait
 
     def __enter__(self) -> Self:
         return self
@@ -84,16 +85,16 @@ class InjectingSyncTransport:
     def __exit__(self, *_: object) -> None: ...
 
     def handle_request(self, request: Any) -> Any:
-        content, stream_type = _content(request, self._requests.lib), _stream_types(self._requests.lib)[1]
+        content, stream_type = _content(request, self.requests.lib), _stream_types(self.requests.lib)[1]
         body = self._collected(request) if content is None else content
-        sent = self._requests.send(request, body, lambda answer: stream_type(self, answer, request))
+        sent = self.requests.send(request, body, lambda answer: stream_type(self, answer, request))
         return self.wait(request, sent)
 
     def close(self) -> None: ...
 
     def pieces(self, answer: OpenAnswer, request: Any) -> Iterator[bytes]:
         """Yield the pieces of an answer's body. Raises as `RequestSender.send`."""
-        pieces = self._requests.pieces(answer, request)
+        pieces = self.requests.pieces(answer, request)
         while (piece := self.wait(request, _next(pieces))) is not None:
             yield piece
 
@@ -102,7 +103,7 @@ class InjectingSyncTransport:
         try:
             return self._wait(work)
         except BrokerError as error:
-            failed = self._requests.failure(error, request)
+            failed = self.requests.failure(error, request)
         raise failed
 
     def _collected(self, request: Any) -> bytes:
@@ -110,7 +111,7 @@ class InjectingSyncTransport:
         for piece in request.stream:
             body += piece
             if len(body) > MOST_COLLECTED:
-                raise self._requests.failure(BrokerError(Code.REQUEST_TOO_LARGE), request)
+                raise self.requests.failure(BrokerError(Code.REQUEST_TOO_LARGE), request)
         return bytes(body)
 
 
@@ -139,17 +140,13 @@ class _SyncBody:
 
 def async_client(requests: RequestSender, base_url: str) -> AsyncHttpClient:
     """Return an async client of the library, whose relative addresses begin at `base_url`."""
-    client: AsyncHttpClient = requests.lib.AsyncClient(
-        transport=InjectingTransport(requests), base_url=base_url, trust_env=False, timeout=None
-    )
+    client: AsyncHttpClient = http_client(requests.lib.AsyncClient, InjectingTransport(requests), base_url)
     return client
 
 
 def sync_client(requests: RequestSender, base_url: str, wait: Wait) -> HttpClient:
     """Return the same without `await`."""
-    client: HttpClient = requests.lib.Client(
-        transport=InjectingSyncTransport(requests, wait), base_url=base_url, trust_env=False, timeout=None
-    )
+    client: HttpClient = http_client(requests.lib.Client, InjectingSyncTransport(requests, wait), base_url)
     return client
 
 

@@ -19,7 +19,7 @@ from oauthbroker import AuthorizationRequired, Broker, InjectionError, Turn
 from oauthbroker.integrations.consent import Missing, consent_for, lacked
 from oauthbroker.integrations.paused_runs import PausedRun, PausedRuns, pause, shown
 from oauthbroker.integrations.resuming import PauseEnd, Streams, TakesOther, resume, streamed
-from oauthbroker.plugins import Bounded
+from oauthbroker.plugins import Bounded, wait_on
 
 MOST_STEPS: Final = 1024
 MODES: Final = ["updates", "messages"]
@@ -73,14 +73,14 @@ class OAuthMiddleware(AgentMiddleware[Any, Turn, Any]):
             _interrupt(missing)
 
     def wait(self, asked: Coroutine[Any, Any, Any]) -> Any:
-        """Do something in the broker's loop for a synchronous call. Raises RuntimeError in the loop's own thread."""
+        """Do something in the broker's loop for a synchronous call. Raises RuntimeError in its own thread."""
         if self._loop is None or _loop() is self._loop:
             asked.close()
             raise RuntimeError(
                 "a synchronous call waits for the broker's event loop: make the middleware in that loop, and call the "
                 "graph in another thread, as in asyncio.to_thread(graph.invoke, ...)"
             )
-        return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+        return wait_on(self._loop, asked, 660.0)  # no call with a token lasts longer
 
     async def _keep(self, request: Any, asked: AuthorizationRequired) -> None:
         """Keep the pause, unless another call of this step asks the same."""

@@ -44,6 +44,11 @@ class AgentEvent:
     ) -> AgentEvent:
         return cls(id=f"evt-{session_id}-{kind}", type=kind, target=target, payload=payload, created_at=at)
 
+    @staticmethod
+    def ids_about(session_id: str) -> set[str]:
+        """Return the ids that the broker's own events about a session can have."""
+        return {f"evt-{session_id}-{kind}" for kind in get_args(EventType)}
+
     @property
     def turn(self) -> Turn:
         """Return the turn that this event starts: the conversation, origin and auth of the requesting turn."""

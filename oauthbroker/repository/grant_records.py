@@ -97,6 +97,13 @@ class GrantRecords:
         """Tell whether the store may have lost a newer version of this grant."""
         return self.shared is not None and await self._store.outlived(versioned.entry)
 
+    async def store_again_if_lost(self, versioned: Versioned[Grant]) -> None:
+        """Store the first grant of a pair again, under the pair's lease, if a standby without it has taken over since
+        it was stored or read. `restore` does it for a grant of which the standby has an older version."""
+        await self._store.history()
+        if await self.may_lack_newer(versioned) and await self.stored_grant(versioned.record.key) is None:
+            await self.save_grant(versioned.record, expect=0)
+
     def reserve_for(self, versioned: Versioned[Grant], *, now: bool = True) -> AbstractAsyncContextManager[Reservation]:
         """Reserve disk space for the grant's next version, with the largest provider response added. Without `now`,
         `save_grant` takes it as its `ahead`."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import psycopg
@@ -92,6 +94,55 @@ async def test_an_event_waits_for_an_earlier_one_of_its_address_whose_transactio
         await slow.commit()
     assert await second
     assert [event(1).id, event(2).id] == [each async for each in drained(queues)]
+
+
+def planted(connection: psycopg.Connection[Any], rows: Iterable[tuple[int, int | None]]) -> None:
+    """Plant waiting events of one agent in their order: the number of their conversation, and in how many minutes the
+    lease or back-off ends."""
+    insert = """
+        insert into oauthbroker.queued (agent, id, address, place, due) values (%s, %s, %s, %s, %s * interval '1 minute' + now())"""
+    values = [(keyed(0), keyed(-place), keyed(of), place, due) for place, (of, due) in enumerate(rows, 1)]
+    with connection.cursor() as cursor:
+        cursor.executemany(insert, values)
+    connection.execute("analyze oauthbroker.queued")
+
+
+def keyed(number: int) -> bytes:
+    return hashlib.sha256(str(number).encode()).digest()
+
+
+LEASE_VALUES = {"agent": keyed(0), "lease": b"lease", "now": None, "seconds": 30}
+
+
+@pytest.mark.parametrize("others", [3, 300])
+def test_a_lease_does_not_walk_the_events_behind_the_leased_one_of_another_conversation(
+    url: Secret, others: int
+) -> None:
+    """Pages are counted, and not seconds. With a walk there were three for each of these events."""
+    behind = 3000
+    with psycopg.connect(url.reveal()) as connection:
+        planted(connection, [(1, 5), *[(1, None)] * behind, *((of, None) for of in range(2, 2 + others))])
+        explained = connection.execute(f"explain (analyze, buffers, format json) {STATEMENTS['lease']}", LEASE_VALUES)
+        ((plan, *_),) = explained.fetchall()
+        assert 1 == plan[0]["Plan"]["Actual Rows"]
+        assert plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"] < 5 * min(
+            32 * others, behind
+        )
+
+
+def test_a_lease_finds_the_oldest_free_head_in_any_queue(url: Secret) -> None:
+    dice = Random(7)
+    with psycopg.connect(url.reveal()) as connection:
+        for _ in range(150):
+            connection.execute("delete from oauthbroker.queued")
+            dues = dice.choice([(None,), (None, 5), (5, 5, 5, None), (-5, 5)])
+            rows = [(0, dice.choice((5, None)))] * dice.choice((0, 20, 70))
+            rows += [(dice.randrange(dice.choice((4, 30))), dice.choice(dues)) for _ in range(dice.randrange(90))]
+            planted(connection, rows)
+            heads = {of: (place, due) for place, (of, due) in reversed([*enumerate(rows, 1)])}
+            free = [place for place, due in heads.values() if due is None or due < 0]
+            found = connection.execute(STATEMENTS["lease"], LEASE_VALUES).fetchall()
+            assert [keyed(-place) for place in sorted(free)[:1]] == [bytes(name) for name, *_ in found], rows
 
 
 @pytest.mark.parametrize("known_by", ["the question", "another event"])

@@ -139,7 +139,7 @@ async def all_revoked(w: World, s: Side, d: Random) -> None:
 
 @action(
     "grants.list", "grants.find", "grants.record", "grants.page", "grants.views", "grants.in_order", "grants.view",
-    "grants.record_of", "grants.count", "grants.heads", "grants.summary", "grants.check_known",
+    "grants.record_of", "grants.count", "grants.heads", "grants.summary", "grants.check_known", "grants.has_records_of",
 )  # fmt: skip
 async def looked_at(w: World, s: Side, d: Random) -> None:
     async for grant in s.broker.grants.list(app=d.choice((None, "mail"))):
@@ -152,6 +152,7 @@ async def looked_at(w: World, s: Side, d: Random) -> None:
             await s.broker.grants.view(key := GrantKey(view.app, view.subject, view.account))
             await s.broker.grants.record_of(key)
             await s.broker.grants.check_known(key.app)
+            await s.broker.grants.has_records_of(key.app)
             await s.broker.grants.summary(key)
     await s.broker.grants.count()
     async for _ in s.broker.grants.views():

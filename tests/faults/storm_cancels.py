@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from oauthbroker.authorization import finish
 from oauthbroker.core import lifecycle
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.repository import repository
@@ -143,11 +144,14 @@ def _trace(error: BaseException) -> str:
 
 @contextmanager
 def long_waits() -> Iterator[None]:
-    """Let each wait for a pair's lock end after `LOCKED`, also in a pass."""
+    """Let each wait for a pair's lock end after `LOCKED`, also in a pass. A claim outlives the wait of its commit by the
+    storm's clock, too, which runs some 50 times as fast as the machine: else a sweep ends the session of a callback that
+    waits for the pair, as if its process had died."""
     assert Repository.pair.__kwdefaults__ is not None
     with (
         patch.object(lifecycle, "LOCK_SECONDS", LOCKED),
         patch.object(repository, "WRITABLE_SECONDS", LOCKED),
+        patch.object(finish, "PAIR_WAIT_SECONDS", 50 * LOCKED),
         patch.dict(Repository.pair.__kwdefaults__, wait=LOCKED),
     ):
         yield

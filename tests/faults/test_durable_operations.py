@@ -37,7 +37,7 @@ READS = frozenset({
     "ApiKeys.check", "ApiKeys.list", "AuditTrail.tail", "Broker.links", "Broker.pending", "Broker.wait",
     "Connections.find", "Connections.overview", "PagesService.ending", "PagesService.invitation", "PagesService.login_endpoint",
     "PagesService.next_step", "PagesService.outcome", "PagesService.truth", "Erasure.find_records", "Events.dead", "Events.settled",
-    "Events.unsettled", "FileTrail.tail", "FileTrail.verify", "GrantList.count", "GrantList.find", "GrantList.record", "GrantList.record_of", "GrantList.summary", "GrantList.view", "Grants.check_known", "Importing.is_unverified",
+    "Events.unsettled", "FileTrail.tail", "FileTrail.verify", "GrantList.count", "GrantList.find", "GrantList.has_records_of", "GrantList.record", "GrantList.record_of", "GrantList.summary", "GrantList.view", "Grants.check_known", "Importing.is_unverified",
     "Grants.find", "Grants.page", "McpClients.sync", "DeadLetters.dead", "DeadLetters.has", "DeadLetters.states", "Outcomes.concern", "Outcomes.now", "Outcomes.wait",
     "Pending.block", "Pending.block_or_none", "Pending.links", "RetryService.offer", "Secrets.names", "SessionList.find",
     "SessionList.list", "Turns.admit", "Uses.last", "BrowserSessions.invited", "Admin.is_welcome",

@@ -17,7 +17,7 @@ from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.records import AuthSession, Grant
-from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.repository.repository import KINDS, LEASES, PAIR_WAIT_SECONDS, Repository
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.posix.system_calls import Fs
@@ -26,7 +26,7 @@ from oauthbroker.wiring.running import Running
 from tests.kit.running_broker import ALICE, BASE, TEAM, turn
 from tests.kit.running_on import HasRunning, running_on
 
-AFTER_CLAIMS = PROVIDER_CALLS * Limits().provider_seconds + 1
+AFTER_CLAIMS = PROVIDER_CALLS * Limits().provider_seconds + PAIR_WAIT_SECONDS + 1
 CHANGING = frozenset({"make_folder", "create_file", "write", "reserve", "fsync", "rename", "link", "unlink"})
 """The calls that change a disk: a crash before any other one leaves the same disk as a crash before the next of these."""
 

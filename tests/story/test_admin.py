@@ -588,6 +588,13 @@ async def test_an_unconfigured_apps_grant_is_seen_and_can_be_ended(
         ) as harness:
             person = await operator_browser(harness)
             assert "no longer configured" in person.page.text
+            for place in ("grants", "audit"):
+                page = await person.open(f"{ADMIN}/{place}")
+                assert '<option value="files">' in page.source, f"{place}: an operator can choose its grants"
+                page = await person.open(f"{ADMIN}/{place}?app=gone")
+                assert '<option value="gone" selected>' in page.source, (
+                    f"{place}: a page has the name that was asked for"
+                )
             await person.open(f"{ADMIN}/grants/{grant.id}/revoke")
             assert 303 == (await submit_form(person, "/revoke")).status
             kept = await harness.grant("files")

@@ -20,7 +20,7 @@ from oauthbroker.events.port import Depth, EventLease
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.plugin_services.plugin_state import PluginState
-from oauthbroker.records import AgentEvent, Retired
+from oauthbroker.records import AgentEvent, EventType, Retired
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.revocation.bulk import BulkRevocation, RevocationFigures
 from oauthbroker.store.format.port import Entry, Key
@@ -179,6 +179,21 @@ async def test_an_event_that_was_erased_is_not_queued_by_a_relay_that_had_read_i
     event = (await next_event(harness)).event
     await harness.broker.erase(ALICE)
     assert not await harness.parts.queues.enqueue(event)
+
+
+async def test_an_event_that_only_a_relay_remembers_after_a_takeover_is_not_queued_again(harness: Harness) -> None:
+    """Its place in the queue is lost, and its outbox was settled: no record has it when the person is erased."""
+    grant = await planted_records.grant(harness, "mail", ALICE)
+    asked = await harness.ask_link("files")
+    assert grant.resume is not None
+    assert (await harness.broker.erase(ALICE)).done
+    about: list[tuple[str | None, EventType]]
+    about = [(grant.auth_session_id, "auth.granted"), (asked.auth_session_id, "auth.failed")]
+    for of, kind in about:
+        payload: dict[str, Any] = {"subject": ALICE, "authSessionId": of}
+        lost = AgentEvent.about(str(of), kind, grant.resume, payload, harness.clock.now())
+        assert not await harness.parts.queues.enqueue(lost)
+    assert "events" not in await records_that_name(harness, ALICE)
 
 
 @pytest.mark.parametrize("answer", ["busy", "refuses"])

@@ -387,6 +387,32 @@ async def test_a_header_cannot_bring_another_one(here: Stage, library: ModuleTyp
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"headers": {"X-B": "b", "X-A": "é€"}}, "The value of the header X-A cannot be sent."),
+        ({"headers": [("X-A", "é")]}, "The value of the header X-A cannot be sent."),
+        ({"headers": [(b"X-A", "\ud800")]}, "The value of the header X-A cannot be sent."),
+        ({"headers": {"X-€": "a"}}, "A header has a name that cannot be sent."),
+    ],
+)
+async def test_a_header_that_the_library_cannot_encode_is_named(
+    here: Stage, library: ModuleType, parts: dict[str, Any], says: str
+) -> None:
+    async with here.client(library=library) as client:
+        with pytest.raises(RequestRefusedError, match=says) as caught:
+            await client.get(here.url(), **parts)
+        assert (Code.REQUEST_INVALID, None) == (caught.value.result.code, caught.value.__context__)
+        assert 201 == (await client.get("/", headers={b"X-A": "é€".encode()})).status_code
+        client.cookies.set("a", "é€")
+        with pytest.raises(RequestRefusedError, match=r"The value of the header Cookie cannot be sent\."):
+            await client.get(here.url())
+        client.cookies.clear()
+        with pytest.raises(UnicodeEncodeError):
+            await client.post("/", content="\ud800")
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 async def test_blanks_around_a_header_are_no_part_of_it_and_a_path_is_text(here: Stage, library: ModuleType) -> None:
     async with here.client(library=library) as client:
         assert 201 == (await client.get("/", headers={"X-A": " b\t"})).status_code

@@ -13,12 +13,15 @@ import pytest
 from oauthbroker import Ready
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.records import AuthSession
+from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit import postgres
 from tests.kit.running_broker import ALICE, Harness, turn
 from tests.story.hosts_kit import hosts
 
 DATABASE = "lost"
+OTHER_TIMELINE = "update oauthbroker.feature set name = 'timeline 0000ABCD 0' where name ~ 'timeline'"
 
 
 @dataclass
@@ -36,6 +39,9 @@ class Row:
         to = "(generation, version, record, kind, name) values (%s, %s, %s, %s, %s) on conflict (kind, name)"
         over = "do update set generation = excluded.generation, version = excluded.version, record = excluded.record"
         self._run(f"insert into oauthbroker.entry {to} {over} returning true", *before)
+
+    def remove(self) -> None:
+        self._run("delete from oauthbroker.entry where kind = %s and name = %s returning true")
 
     def _run(self, statement: str, *values: Any) -> Any:
         with psycopg.connect(self.url.reveal(), autocommit=True) as connection:
@@ -134,3 +140,23 @@ async def test_a_consent_that_came_after_the_loss_is_not_replaced(host: Harness,
     assert grant is not None
     assert grant.token is not None
     assert newest.access_token == grant.token.access_token != first.access_token
+
+
+async def test_a_first_consent_whose_session_closes_after_a_takeover_wakes_its_agent(
+    host: Harness, row: Row, postgres_server: postgres.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The standby lacks the grant, which has the only event, and not the session that is completed on it."""
+    save_session: Any = Repository.save_session
+
+    async def saved(repository: Repository, session: AuthSession, *, expect: int) -> Any:
+        if session.status == "completed":
+            row.remove()
+            postgres_server.run(OTHER_TIMELINE, DATABASE)
+        return await save_session(repository, session, expect=expect)
+
+    monkeypatch.setattr(Repository, "save_session", saved)
+    asked = await host.ask_link()
+    assert 200 == (await host.connect(asked)).status
+    await host.running.parts.relay.once()
+    assert ["auth.granted"] == [each["type"] for each in await host.events()]
+    assert isinstance(await host.ask(), Ready)

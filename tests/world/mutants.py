@@ -63,8 +63,8 @@ MUTANTS: Final = {
     ),
     "an event is settled in its outbox and not queued": Mutant(
         "oauthbroker.events.outbox_relay",
-        "await self._queues.enqueue(event)\n                except",
-        "pass\n                except",
+        "await self._queues.enqueue(event)\n            except",
+        "pass\n            except",
     ),
     "an acknowledged event stays in the queue": Mutant(
         "oauthbroker.events.postgres_queues",

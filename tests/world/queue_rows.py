@@ -93,7 +93,7 @@ def _waiting(tables: Tables, values: Values) -> Rows:
     return [(len(_of(tables, values["agent"], "waiting")),)]
 
 
-@plays(STATEMENTS["lease"], "057c3daf")
+@plays(STATEMENTS["lease"], "88df1b94")
 def _lease(tables: Tables, values: Values) -> Rows:
     heads = dict[bytes, Queued]()
     for row in _of(tables, values["agent"], "waiting"):

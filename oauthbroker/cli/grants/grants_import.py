@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import stat
 import sys
 from collections import Counter
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO, TextIO
 import typer
 
 from oauthbroker.cli.output.json_output import answer
+from oauthbroker.cli.output.new_files import new_file
 from oauthbroker.cli.output.progress import progress, unchanged
 from oauthbroker.cli.output.tables import counted, facts, shown
 from oauthbroker.cli.stored_records import unknown
@@ -83,7 +83,7 @@ def run(config: Path, file: str, wanted: Wanted) -> int:
     """Import the file and return the exit status. Without `refused`, one problem and nothing is written."""
     with unchanged():
         loaded = load_here(config)
-    with _created(wanted.refused) if wanted.refused is not None else nullcontext() as refused:
+    with new_file(wanted.refused, 0o600) if wanted.refused is not None else nullcontext() as refused:
         with unchanged():
             checked = _validated(file, loaded, wanted)
         if refused is not None:
@@ -113,22 +113,6 @@ def _run(config: Path, loaded: Loaded, incoming: Sequence[Incoming], figures: Im
     except KeyboardInterrupt:
         return True
     return False
-
-
-@contextmanager
-def _created(path: Path) -> Iterator[TextIO]:
-    """Create a file that only this user can read."""
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        fault = "exists. Name a new file"
-    except OSError:
-        fault = "cannot be created"
-    else:
-        with os.fdopen(fd, "w", encoding="utf-8") as stream:
-            yield stream
-        return
-    raise Refused(f"{shown(str(path))} {fault}. Nothing was changed.")
 
 
 def _write(refused: TextIO, problems: Sequence[LineProblem]) -> None:

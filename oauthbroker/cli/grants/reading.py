@@ -126,7 +126,7 @@ class GrantReader:
                 if take(head):
                     break
         if not count.done:
-            check_app(self._config, self._app)
+            await check_app(vault, self._config, self._app)
         return count.done
 
 

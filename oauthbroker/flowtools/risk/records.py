@@ -7,7 +7,6 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextvars import Context, copy_context
 from typing import Any, Final, TypeVar
 
@@ -42,24 +41,22 @@ class FlowRecords:
         self._state, self._loop = state, asyncio.get_running_loop()
 
     def alone(self, work: Callable[[], T]) -> T:
-        """Do work while no other command writes, on any host. Raises `storeLocked` if one does for long."""
-        entered, done = Future[Context](), asyncio.Event()
+        """Do work while no other command writes, on any host. Raises `storeLocked` if one does for long, and
+        `brokerUnreachable` once the loop has ended."""
+        lease = self._state.lease("flows", wait=LOCK_SECONDS)
 
-        async def hold() -> None:
-            async with self._state.lease("flows", wait=LOCK_SECONDS):
-                entered.set_result(copy_context())  # in it, a shared store reads from its database alone
-                await done.wait()
+        async def enter() -> Context:
+            await lease.__aenter__()
+            return copy_context()  # in it, a shared store reads from its database alone
 
-        holding = asyncio.run_coroutine_threadsafe(hold(), self._loop)
-        either: tuple[Future[Any], ...] = (entered, holding)
-        wait(either, return_when=FIRST_COMPLETED)
-        if not entered.done():
-            holding.result()  # raises
+        async def leave() -> None:
+            await lease.__aexit__(None, None, None)
+
+        context = self._done(enter())
         try:
-            return entered.result().run(work)  # in the caller's thread: a pool may be full of those that wait
+            return context.run(work)  # in the caller's thread: a pool may be full of those that wait
         finally:
-            self._loop.call_soon_threadsafe(done.set)
-            holding.result()
+            self._done(leave())
 
     def names(self) -> list[str]:
         """Return the names of all tools that may be deployed."""

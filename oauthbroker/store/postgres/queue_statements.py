@@ -1,7 +1,9 @@
 """The statements of queues in rows. Each is a transaction.
 
 An enqueue locks its address until the transaction ends, and takes its place after that, so that the places of an
-address become visible in their order. A claim takes the head of an address, and skips one that is being changed.
+address become visible in their order. A claim takes the oldest free head of an address, and skips one that is being
+changed. To find where it stands it looks from the oldest event on, and at the heads of all addresses meanwhile: the one
+is long where many events wait behind a head that is not free, the other where there are many addresses.
 """
 
 from __future__ import annotations
@@ -19,6 +21,29 @@ select exists (
     where next.agent = over.agent and next.address = over.address and next.state = 'waiting' and next.id <> over.id
 ) and {_TELL}, over.state from over
 """
+_FREE = f"(first.due is null or first.due <= {_NOW})"
+_IS_HEAD = """not exists (
+    select from oauthbroker.queued as earlier where earlier.agent = first.agent
+    and earlier.address = first.address and earlier.state = 'waiting' and earlier.place < first.place
+)"""
+_WAITING = "from oauthbroker.queued as first where first.agent = %(agent)s and first.state = 'waiting'"
+_OLDEST_FREE = f"""recursive look as (
+    select 1 as many, 0::bigint as place, null::bigint as free, '\\x'::bytea as address, null::bigint as head
+    union all
+    select least(look.many * 2, 32), step.place, step.free, top.address, least(look.head, top.free)
+    from look cross join lateral (
+        select max(place) as place, min(place) filter (where is_free) as free from (
+            select first.place, {_FREE} and {_IS_HEAD} as is_free {_WAITING} and first.place > look.place
+            order by first.place limit look.many
+        ) as batch
+    ) as step left join lateral (
+        select first.address, case when {_FREE} then first.place end as free {_WAITING}
+        and first.address > look.address order by first.address, first.place limit 1
+    ) as top on true
+    where look.free is null and look.place is not null and look.address is not null
+), oldest as (
+    select coalesce(max(free), max(head) filter (where address is null)) as place from look
+)"""
 STATEMENTS: Final = {
     "entries": "select max(version) from oauthbroker.entry where kind = 'events'",
     "unread entries": """
@@ -38,14 +63,9 @@ select {_TELL} from added""",
     "known": f"select true from oauthbroker.queued where {_MINE}",
     "waiting": "select count(*) from oauthbroker.queued where agent = %(agent)s and state = 'waiting'",
     "lease": f"""
-with head as materialized (
-    select first.agent, first.id from oauthbroker.queued as first
-    where first.agent = %(agent)s and first.state = 'waiting' and (first.due is null or first.due <= {_NOW})
-    and not exists (
-        select from oauthbroker.queued as earlier where earlier.agent = first.agent
-        and earlier.address = first.address and earlier.state = 'waiting' and earlier.place < first.place
-    )
-    order by first.place limit 1 for update of first skip locked
+with {_OLDEST_FREE}, head as materialized (
+    select first.agent, first.id {_WAITING} and {_FREE} and {_IS_HEAD}
+    and first.place >= (select place from oldest) order by first.place limit 1 for update of first skip locked
 )
 update oauthbroker.queued as mine
 set attempts = attempts + 1, lease = %(lease)s, due = {_NOW} + %(seconds)s * interval '1 second'

@@ -89,8 +89,8 @@ class AdminPages:
             page=int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
         )
         found = await self._overview.pages.numbered(wanted)
-        layout = self._layout(request, page_user.key)
-        return views.render_grants(layout, found, wanted, self._overview.app_names).response()
+        layout, apps = self._layout(request, page_user.key), await self._overview.app_names(wanted.app or "")
+        return views.render_grants(layout, found, wanted, apps).response()
 
     async def grant(self, request: Request, page_user: PageUser) -> Response:
         grant_id = request.path_params["grant"]
@@ -114,8 +114,8 @@ class AdminPages:
         entries = _entries_asked(request)
         lines = await self._overview.audit(LINES, entries)
         known = await self._overview.named(lines, self._overview.pages.some())
-        layout = self._layout(request, page_user.key)
-        return views.render_audit(layout, lines, known, entries, apps=self._overview.app_names).response()
+        layout, apps = self._layout(request, page_user.key), await self._overview.app_names(entries.app)
+        return views.render_audit(layout, lines, known, entries, apps=apps).response()
 
     async def audit_csv(self, request: Request, page_user: PageUser) -> Response:  # noqa: ARG002  (a handler's signature)
         lines = await self._overview.audit(MOST_LINES, _entries_asked(request))

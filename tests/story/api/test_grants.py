@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from oauthbroker.audit.formatting import line_of
+from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.records import grant_id
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.format.port import Entry
+from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit import planted_records
-from tests.kit.running_broker import ALICE, BOB, TEAM, Harness, turn
+from tests.kit.running_broker import ALICE, BOB, TEAM, Harness, running, turn, user_app
 from tests.story.api.kit import Callers, checked
 
 
@@ -66,6 +68,32 @@ async def test_a_list_of_an_app_that_is_not_there_names_the_nearest_and_one_of_a
         assert "No app is called mial. Did you mean mail?" == no.json()["detail"]
     for query in ("app=mail", "app=mail@work", "app=removed", "app=removed@work", f"subject={BOB}"):
         assert 200 == (await api.operator.get(f"/v1/{kind}?{query}")).status
+
+
+async def test_what_a_removed_app_has_left_is_listed_and_ended_under_every_filter(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """`files` has a grant and `team` an authorization when both are removed."""
+    both = [user_app(identity_provider, name) for name in ("mail", "files", "team")]
+    async with running(identity_provider, both, clock=test_clock) as first:
+        await planted_records.grant(first, "files", ALICE)
+        asked = await first.ask("team")
+        assert isinstance(asked, AuthorizationRequired)
+        async with running(identity_provider, both[:1], clock=test_clock, store=first.store) as harness:
+            operator = (await Callers.of(harness)).operator
+            for app in ("files", "team"):
+                for filters in ("", "@work", f"&subject={BOB}"):
+                    for kind in ("grants", "auth-sessions"):
+                        listed = await operator.get(f"/v1/{kind}?app={app}{filters}")
+                        assert 200 == listed.status, (app, kind, filters, listed.json())
+                assert 200 == (await operator.get(f"/v1/auth-sessions?app={app}&status=failed")).status
+                assert 200 == (await operator.get(f"/v1/grants?app={app}&state=revoked")).status
+            found = (await operator.get("/v1/auth-sessions?app=team")).json()["sessions"]
+            assert [asked.auth_session_id] == [each["metadata"]["name"] for each in found]
+            assert {"cancelled": True} == (await operator.delete(f"/v1/auth-sessions/{asked.auth_session_id}")).json()
+            (grant,) = (await operator.get("/v1/grants?app=files")).json()["grants"]
+            assert 200 == (await operator.delete(f"/v1/grants/{grant['grantId']}")).status
+            assert 0 == (await harness.broker.grants.revoke_all(app="team")).ended
 
 
 @pytest.mark.parametrize("app", ["mail@%20work", "mail@work%0A", f"OAuthApp/mail@{'x' * 129}"])

@@ -23,6 +23,7 @@ from oauthbroker.protocol.callback_checks import ValidCallback
 from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.network.transport import TransportFailed
 from oauthbroker.records import ClaimedSession
+from oauthbroker.repository.repository import PAIR_WAIT_SECONDS
 from tests.kit.samples import NOW, app_with
 from tests.unit.authorization.finish_kit import FinishWorld, moved_on
 
@@ -96,9 +97,9 @@ async def test_a_code_is_sent_once_with_the_sessions_own_verifier(world: World) 
     assert ("https://acme.example/token", ["code"]) == (sent.url, world.kinds)
 
 
-async def test_a_claim_outlives_seven_calls_of_the_provider(world: World) -> None:
+async def test_a_claim_outlives_seven_calls_of_the_provider_and_the_wait_for_the_pair(world: World) -> None:
     await world.redeem(await world.put())
-    assert NOW + timedelta(seconds=PROVIDER_CALLS * 7) == world.claim_until
+    assert NOW + timedelta(seconds=PROVIDER_CALLS * 7 + PAIR_WAIT_SECONDS) == world.claim_until
 
 
 async def test_a_token_lives_from_when_its_code_was_sent(world: World) -> None:

@@ -19,7 +19,7 @@ from oauthbroker.observability.metrics import Metric
 from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.records import AuthSession
 from oauthbroker.records.auth_session import Claim
-from oauthbroker.repository.repository import Conflict, Versioned
+from oauthbroker.repository.repository import PAIR_WAIT_SECONDS, Conflict, Versioned
 from tests.kit.samples import NOW, app_with, grant_with, session_with, token_with
 from tests.unit.authorization.finish_kit import ALICE, APP, FinishWorld, moved_on, tokens_with
 
@@ -56,7 +56,7 @@ async def test_of_two_callers_that_claim_a_session_one_wins(world: FinishWorld) 
     assert first is not None
     claim = first.record.claim
     assert claim is not None
-    assert (NOW + timedelta(seconds=60), True) == (claim.until, claim.confirmed)
+    assert (NOW + timedelta(seconds=60 + PAIR_WAIT_SECONDS), True) == (claim.until, claim.confirmed)
     assert None is await world.finish.claim(versioned, 60)
     assert claim == (await world.session()).claim
 
@@ -445,7 +445,17 @@ async def test_a_revoked_grant_completes_its_own_session_alone(world: FinishWorl
     assert ["completed", "pending"] == [(await world.session(each)).status for each in ("L" * 22, OTHER)]
 
 
-@pytest.mark.parametrize(("seconds", "over"), [(59, False), (60, True)])
+async def test_a_session_whose_commit_waits_for_the_pair_is_not_ended_by_another_process(world: FinishWorld) -> None:
+    """However short the calls of the provider are: a commit waits for the pair as long as any writer."""
+    versioned = await world.put()
+    claimed = await world.finish.claim(versioned, 7)
+    assert claimed is not None
+    world.clock.advance(7 + PAIR_WAIT_SECONDS - 1)
+    assert not await world.finish.recover(claimed)
+    assert (await world.session()).open
+
+
+@pytest.mark.parametrize(("seconds", "over"), [(79, False), (80, True)])
 async def test_a_claim_without_a_grant_fails_when_it_has_expired(world: FinishWorld, seconds: int, over: bool) -> None:
     claimed = await world.claimed()
     await world.put_grant(grant_with(auth_session_id="as-earlier"))

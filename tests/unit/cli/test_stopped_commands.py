@@ -20,9 +20,9 @@ from oauthbroker.cli.grants.reading import Chosen
 from oauthbroker.cli.output.progress import Stopped
 from oauthbroker.config.bundle import server_environment
 from oauthbroker.core.errors import Code
-from oauthbroker.core.refused import STOPPED
+from oauthbroker.core.refused import REFUSED, STOPPED
 from oauthbroker.grants.found_records import FoundRecords
-from oauthbroker.grants.import_lines import CheckedLines
+from oauthbroker.grants.import_lines import CheckedLines, LineProblem
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.revocation.bulk import RevocationFigures
 from oauthbroker.wiring import backup, migration
@@ -107,6 +107,32 @@ def test_a_stopped_import_says_how_many_lines_are_not_written(
     said = capsys.readouterr()
     assert ["NOT", "written", "2"] in [line.split() for line in said.out.splitlines()]
     assert "2 lines not written. Type this again: lines already done are not repeated." in said.err
+
+
+@pytest.mark.parametrize("where", ["_validated", "_foresee"])
+def test_an_import_that_is_stopped_before_the_first_change_leaves_no_file_of_refused_lines(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(grants_import, "load_here", lambda _: None)
+    monkeypatch.setattr(grants_import, "_validated", lambda *_: CheckedLines([], [LineProblem(1, "it is empty")]))
+    monkeypatch.setattr(grants_import, where, stopped)
+    file = tmp_path / "refused.jsonl"
+    assert STOPPED == cli.run(["grants", "import", "-", "--dry-run", "--refused", str(file)])
+    assert "Stopped. Nothing was changed." in capsys.readouterr().err
+    assert not file.exists()
+
+
+def test_an_import_that_changes_nothing_leaves_no_file_of_refused_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(grants_import, "load_here", lambda _: SimpleNamespace(apps={}))
+    file, line = tmp_path / "refused.jsonl", ["grants", "import", "-", "--refused", str(tmp_path / "refused.jsonl")]
+    assert REFUSED == cli.run([*line, "--app", "other"])
+    assert "Nothing was changed." in capsys.readouterr().err
+    assert not file.exists()
+    file.write_text("of an earlier run")
+    assert REFUSED == cli.run([*line, "--app", "other"])
+    assert "of an earlier run" == file.read_text()
 
 
 async def test_a_stopped_import_counts_the_lines_whose_grants_are_being_written(

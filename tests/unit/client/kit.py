@@ -62,7 +62,7 @@ class FakeBroker:
 
 async def _read(reader: asyncio.StreamReader) -> Asked | None:
     head = await reader.readuntil(b"\r\n\r\n") if not reader.at_eof() else b""
-    first, *lines = head.decode().split("\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
     if not first:
         return None
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines if line)}

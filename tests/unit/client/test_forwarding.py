@@ -125,12 +125,31 @@ async def test_a_wrong_argument_is_named_with_its_right_form(arguments: Any, poi
     assert says in failed.message
 
 
-@pytest.mark.parametrize("headers", [{"X-A": 1}, {1: "a"}, {"X-A": "1\n"}])
-async def test_a_header_that_cannot_be_sent_is_a_result_that_says_so(headers: Any) -> None:
+@pytest.mark.parametrize(
+    ("headers", "says"),
+    [
+        ({"X-B": "1", "X-A": 1}, "The value of the header X-A cannot be sent."),
+        ({"X-A": "1\n"}, "The value of the header X-A cannot be sent."),
+        ({"X-A": "é€"}, "The value of the header X-A cannot be sent."),
+        ({"X-A": "\ud800"}, "The value of the header X-A cannot be sent."),
+        ({1: "a"}, "A header has a name that cannot be sent."),
+        ({"Bearer secret\n": "a"}, "A header has a name that cannot be sent."),
+        ({"X-€": "a"}, "A header has a name that cannot be sent."),
+    ],
+)
+async def test_a_header_that_cannot_be_sent_is_a_result_that_names_it(headers: Any, says: str) -> None:
     async with OAuth("unix:/nowhere.sock", TURN_TOKEN) as oauth:
         failed = await oauth.fetch("acme", "GET", URL, headers=headers)
     assert isinstance(failed, Failed)
-    assert "A header of the request cannot be sent." in failed.message
+    assert (True, False) == (says in failed.message, "secret" in failed.message)
+
+
+async def test_a_header_of_latin_1_is_sent_as_it_is() -> None:
+    async with fake_broker(raw(200, b"", oauthbroker_status="forwarded")) as fake:
+        assert isinstance(await fetch(fake, "GET", URL, headers={"X-A": "é"}), ApiAnswer)
+        with SyncOAuth(fake.url, TURN_TOKEN) as oauth:
+            assert isinstance(await asyncio.to_thread(oauth.fetch, "acme", "GET", URL, headers={"X-A": "é"}), ApiAnswer)
+    assert ["é", "é"] == [asked.headers["x-a"] for asked in fake.asked]
 
 
 async def test_scopes_that_are_a_text_are_refused_by_every_call_of_a_client() -> None:

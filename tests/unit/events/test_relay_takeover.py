@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.events.outbox_relay import Relay
-from oauthbroker.events.port import Queues
+from oauthbroker.events.port import QueueFull, Queues
 from oauthbroker.records import AgentEvent
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.format.port import Key, Lease
@@ -31,12 +31,15 @@ class LossyQueues:
     rows: list[str] = field(default_factory=list)
     changes: int = 0
     away: int = 0
+    full: str = ""  # the agent whose queue is full
     before_third: Callable[[], None] = lambda: None  # that is, before the first event is queued again
 
     async def enqueue(self, event: AgentEvent) -> bool:
         if self.away:
             self.away -= 1
             raise AWAY
+        if event.target.agent_name == self.full:
+            raise QueueFull(event.id)
         self.changes += 1
         if self.changes == len(EVENTS) + 1:
             self.before_third()
@@ -125,6 +128,57 @@ async def test_a_later_pass_queues_them_again_when_the_database_was_away_meanwhi
     assert [] == place.queues.rows
     await place.relay.once()
     assert [event.id for event in EVENTS] == place.queues.rows
+
+
+async def test_a_full_queue_delays_the_second_queueing_of_no_other_agents_events(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = kit.event(3, "two", agent="other")
+    await Repository(place.store).save_grant(kit.grant(app="files", outbox=(other,)), expect=0)
+    place.store.takeovers = 1
+    settle: Any = Relay._settle
+
+    async def settled(*given: Any) -> int:
+        found: int = await settle(*given)
+        place.queues.full = EVENTS[0].target.agent_name
+        return found
+
+    monkeypatch.setattr(Relay, "_settle", settled)
+    for _ in range(2):
+        with pytest.raises(QueueFull):
+            await place.relay.once()
+        assert [other.id] == place.queues.rows
+    place.queues.full, changes = "", place.queues.changes
+    monkeypatch.setattr(Relay, "_settle", settle)
+    await place.relay.once()
+    assert [other.id, *(event.id for event in EVENTS)] == place.queues.rows
+    assert changes + len(EVENTS) == place.queues.changes, "an event that is confirmed is not queued again"
+
+
+@pytest.mark.parametrize("away", [0, 1])
+async def test_a_lost_event_is_queued_again_before_a_later_one_of_its_conversation(
+    away: int, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.store.takeovers = 1
+    settle: Any = Relay._settle
+
+    async def settled(*given: Any) -> int:
+        found: int = await settle(*given)
+        place.store.away = 1
+        return found
+
+    later = kit.event(3, "one")
+    with monkeypatch.context() as patch:
+        patch.setattr(Relay, "_settle", settled)
+        with pytest.raises(BrokerError):
+            await place.relay.once()
+    await Repository(place.store).save_grant(kit.grant(app="files", outbox=(later,)), expect=0)
+    place.queues.away = away
+    with pytest.raises(BrokerError) if away else nullcontext():
+        await place.relay.once()
+    assert (not away) is (later.id in place.queues.rows), "it waits for the ones before it"
+    await place.relay.once()
+    assert [*(event.id for event in EVENTS), later.id] == place.queues.rows
 
 
 async def test_events_are_queued_once_while_the_history_is_one(place: Place) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -375,6 +376,36 @@ def test_two_deployments_whose_lease_was_lost_do_not_both_win(tmp_path, monkeypa
     with pytest.raises(FlowRefused, match="This version exists with other bytes"):
         deploy(tmp_path, green())
     assert "Other" == opened(tmp_path).deployed("tool").tool.description
+
+
+def test_a_deployment_after_the_end_of_the_brokers_loop_is_refused_as_one_without_a_broker(tmp_path):
+    async def made() -> FlowVersions:
+        return FlowVersions(state_of(store_of(tmp_path)), TestClock(NOON), lambda _: None)
+
+    kept = asyncio.run(made())
+    for call in (lambda: kept.deploy(green(), "tool.json", by="alice"), kept.names):
+        with pytest.raises(BrokerError) as refused:
+            call()
+        assert (Code.BROKER_UNREACHABLE, "its event loop has ended") == (refused.value.code, refused.value.note)
+
+
+def test_a_loop_that_ends_while_a_command_writes_raises_no_error_of_asyncio(tmp_path):
+    async def made() -> FlowRecords:
+        return FlowRecords(state_of(store_of(tmp_path)))
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    records = asyncio.run_coroutine_threadsafe(made(), loop).result()
+
+    def work() -> None:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    with pytest.raises(BrokerError) as refused:
+        records.alone(work)
+    assert Code.BROKER_UNREACHABLE is refused.value.code
 
 
 async def test_deployments_that_fill_the_pool_of_threads_do_not_wait_for_a_thread_of_it(tmp_path):
