@@ -18,7 +18,7 @@ TCP, UNIX = "16 over TCP", "1 over a Unix socket"
 class Target:
     """`before` and `target` are ratios to the figure `beside`; without one they are values in `unit`.
 
-    `before` is of a run that is kept no more. `member` names the part of the figure that is assessed.
+    `before` is of a run whose figures are gone. `member` names the part of the figure that is assessed.
     """
 
     call: str

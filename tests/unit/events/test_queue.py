@@ -267,12 +267,17 @@ async def test_many_damaged_events_become_dead_letters_a_few_under_each_lock_and
     queues: StoreQueues, store: MemoryStore, monkeypatch
 ) -> None:
     monkeypatch.setattr("oauthbroker.events.queue._DEAD_AT_ONCE", 4)
-    locks, lease = [], store.lease
+    locks, lease = list[str](), store.lease
     for number in range(10):
         await queues.enqueue(event(number, f"thread {number}"))
         await store.put(store.key("events", event(number).id), b"not an event", expect=1)
     await queues.enqueue(event(10, "thread 10"))
-    monkeypatch.setattr(store, "lease", lambda key, *, wait: locks.append(key.kind) or lease(key, wait=wait))
+
+    def counted(key: Key, *, wait: float) -> Any:
+        locks.append(key.kind)
+        return lease(key, wait=wait)
+
+    monkeypatch.setattr(store, "lease", counted)
     assert event(10).id == (await leased(queues)).id
     assert ["queue"] * 3 == locks
     assert ids(*range(9, -1, -1)) == [each.id for each in await queues.dead("planner")]
