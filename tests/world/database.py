@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -29,6 +29,10 @@ def first_words(statement: str) -> str:
 
 def call_later(seconds: float, call: Callable[..., object], *given: Any) -> None:
     asyncio.get_running_loop().call_later(seconds, call, *given)
+
+
+def future() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Database:
     tables: Tables
     dice: Random
     later: Callable[..., None] = call_later
+    future: Callable[[], asyncio.Future[Any]] = future
     weather: Weather = CALM
     watch: Callable[[Place], None] = lambda _: None
     trace: Callable[..., None] = lambda *_: None
@@ -102,23 +107,22 @@ class Database:
 
     async def ask(self, session: Session, statement: str, values: Values) -> Rows:
         """Run a statement. Raises OperationalError if the connection is lost: then it is run, or not."""
-        answer: asyncio.Future[Rows] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Rows] = self.future()
         session.asked.add(answer)
-        least, most = self.weather.latency
-        there, back = self.dice.uniform(least, most), self.dice.uniform(least, most)
-        fate = self._fate()
+        (least, most), random = self.weather.latency, self.dice.random
+        there, back = least + (most - least) * random(), least + (most - least) * random()
+        luck = random()
+        fate = "" if self.weather is CALM else self._fate(luck)
         if fate == "slow":
             back = self.dice.uniform(*self.weather.slowness)
-        self.later(there, self._arrive, session, answer, fate, back, partial(self._run, session, statement, values))
+        self.later(there, self._arrive, session, answer, fate, back, statement, values)
         try:
             return await answer
         finally:
             session.asked.discard(answer)
 
-    def _fate(self) -> str:
-        luck, weather = self.dice.random(), self.weather
-        if weather is CALM:
-            return ""
+    def _fate(self, luck: float) -> str:
+        weather = self.weather
         for fate in ("lost_before", "lost_after", "stuck", "slow"):
             luck -= getattr(weather, fate)
             if luck < 0:
@@ -126,10 +130,10 @@ class Database:
         return ""
 
     def _arrive(
-        self, session: Session, answer: asyncio.Future[Rows], fate: str, back: float, run: Callable[[], Rows]
+        self, session: Session, answer: asyncio.Future[Rows], fate: str, back: float, statement: str, values: Values
     ) -> None:
-        rows = run() if not session.broken and fate != "lost_before" else []
-        if fate.startswith("lost") or session.broken:
+        rows = [] if session.broken or fate == "lost_before" else self._run(session, statement, values)
+        if session.broken or fate in {"lost_before", "lost_after"}:
             self.lose(session, answer)
         elif fate != "stuck":
             self.later(back, self._deliver, session, answer, rows)

@@ -17,7 +17,7 @@ from psycopg_pool import PoolClosed, PoolTimeout
 
 from oauthbroker.store.postgres import connection_pool, pools
 from tests.world.database import Database
-from tests.world.tables import Rows
+from tests.world.tables import Rows, Values
 
 CONNECT_SECONDS = 0.003
 
@@ -44,11 +44,15 @@ class Connection:
         self.pgconn = SimpleNamespace(finish=self._end)
 
     async def execute(self, statement: str, values: Mapping[str, Any] | Sequence[Any] | None = None) -> Cursor:
+        given = values if type(values) is dict else dict(zip("0123", values or (), strict=False))
+        return Cursor(await self.rows_of(statement, given))
+
+    async def rows_of(self, statement: str, values: Values) -> Rows:
+        """Run a statement as `one_statement.rows_of` does."""
         if self.closed:
             raise psycopg.OperationalError("the connection is closed")
-        given = values if type(values) is dict else dict(zip("0123", values or (), strict=False))
         try:
-            return Cursor(await self._database.ask(self._session, statement, given))
+            return await self._database.ask(self._session, statement, values)
         except (psycopg.OperationalError, asyncio.CancelledError):
             self._end()
             raise
@@ -156,11 +160,8 @@ def driving(database: Database) -> Any:
     def pool(url: str, **terms: Any) -> Pool:
         return Pool(database, url, **terms)
 
-    async def rows_of(connection: Connection, statement: str, values: Mapping[str, Any]) -> Rows:
-        return await (await connection.execute(statement, values)).fetchall()
-
     with ExitStack() as patched:
-        patched.enter_context(patch.object(connection_pool, "rows_of", rows_of))
+        patched.enter_context(patch.object(connection_pool, "rows_of", Connection.rows_of))
         patched.enter_context(patch.object(pools, "AsyncConnectionPool", pool))
         patched.enter_context(patch.object(pools, "_cut", Connection.cut))
         patched.enter_context(patch.object(psycopg.AsyncConnection, "connect", connect))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 from oauthbroker.audit import AuditEntry
@@ -40,6 +41,7 @@ APPS: Final = ("mail", "chat")
 RESTART_SECONDS: Final = 2.0
 
 
+@cache
 def bundle(consistency: Consistency, title: str = "") -> Bundle:
     """Return the configuration of all brokers. A `title` changes the apps, and not what their grants need."""
     limits = Limits(sweep_seconds=30, session_seconds=300, rejections_per_hour=1000, queue_lease_seconds=20)

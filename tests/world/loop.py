@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from itertools import count
+from operator import attrgetter
 from random import Random
 from typing import Any
 
@@ -25,7 +28,8 @@ class Process:
 
     def __init__(self, name: str) -> None:
         self.name, self.runs, self.killed = name, True, False
-        self.ready = deque[Turn]()
+        self.number = 0  # in the order of their begin
+        self.ready, self.waits = deque[Turn](), False  # `waits` while it is among those that wait for a turn
         self.tasks = set[asyncio.Task[Any]]()  # or those of a killed process would be collected, and run to their end
 
     def __repr__(self) -> str:
@@ -33,25 +37,20 @@ class Process:
 
 
 _process: ContextVar[Process] = ContextVar("process")
+_number = attrgetter("number")
 
 
-class Turn:
-    """A callback that waits for its time or its turn. It has what asyncio asks of a handle."""
+class Turn(list[Any]):
+    """A callback that waits for its time or its turn, its arguments, and its context. asyncio takes it for a handle. It is a
+    list, because no code of Python runs to make one."""
 
-    __slots__ = ("_when", "callback", "context", "given")
-
-    def __init__(self, when: float, callback: Callable[..., object], given: Sequence[Any], context: Context) -> None:
-        self._when, self.given, self.context = when, given, context
-        self.callback: Callable[..., object] | None = callback
+    __slots__ = ()
 
     def cancel(self) -> None:
-        self.callback, self.given = None, ()
+        self[0] = None
 
     def cancelled(self) -> bool:
-        return self.callback is None
-
-    def when(self) -> float:
-        return self._when
+        return self[0] is None
 
 
 def current_process() -> Process:
@@ -67,6 +66,7 @@ class WorldLoop(asyncio.BaseEventLoop):
     """Runs callbacks until the work given to `run_until_complete` is done. Opens no file, socket or thread."""
 
     _stopping: bool  # of BaseEventLoop
+    get_debug: Any = bool  # false, without a call of Python: each future and task asks
 
     def __init__(self, dice: Random) -> None:
         super().__init__()
@@ -74,9 +74,10 @@ class WorldLoop(asyncio.BaseEventLoop):
         self._timers = list[tuple[float, int, Turn]]()  # compared without a call
         self.outside = Process("outside")  # the database, the provider, people
         self.processes = [self.outside]
+        self._waiting = list[Process]()  # those with ready callbacks
         self.faults = list[str]()
+        self.create_future: Callable[[], asyncio.Future[Any]] = partial(asyncio.Future, loop=self)
         self.set_exception_handler(self._note)
-        self.set_task_factory(self._task)
         self._outside = copy_context()
         self._outside.run(_process.set, self.outside)
 
@@ -86,6 +87,7 @@ class WorldLoop(asyncio.BaseEventLoop):
     def begin(self, name: str, work: Callable[[], Any]) -> tuple[Process, asyncio.Task[Any]]:
         """Begin a process whose first task is this work."""
         process = Process(name)
+        process.number = len(self.processes)
         self.processes.append(process)
         context = copy_context()
         context.run(_process.set, process)
@@ -93,30 +95,35 @@ class WorldLoop(asyncio.BaseEventLoop):
 
     def outside_later(self, seconds: float, call: Callable[..., object], *given: Any) -> None:
         """Call something that no process runs: it comes also while its asker is frozen, or dead."""
-        when = self._time + seconds
-        heapq.heappush(self._timers, (when, next(self._count), Turn(when, call, given, self._outside)))
+        turn = Turn((call, given, self._outside))
+        heapq.heappush(self._timers, (self._time + seconds, next(self._count), turn))
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *given: Any, context: Context | None = None
     ) -> Turn:
         """Call something later. Timers of one moment come in the order in which they were set."""
-        turn = Turn(when, callback, given, context or copy_context())
+        turn = Turn((callback, given, context or copy_context()))
         heapq.heappush(self._timers, (when, next(self._count), turn))
         return turn
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *given: Any, context: Context | None = None
     ) -> Turn:
-        when = self._time + delay
-        turn = Turn(when, callback, given, context or copy_context())
-        heapq.heappush(self._timers, (when, next(self._count), turn))
+        turn = Turn((callback, given, context or copy_context()))
+        heapq.heappush(self._timers, (self._time + delay, next(self._count), turn))
         return turn
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *given: Any, context: Context | None = None
     ) -> Turn:
-        turn = Turn(self._time, callback, given, context or copy_context())
-        turn.context.get(_process, self.outside).ready.append(turn)
+        if context is None:
+            context = copy_context()
+        turn = Turn((callback, given, context))
+        process = context.get(_process, self.outside)
+        process.ready.append(turn)
+        if not process.waits:
+            process.waits = True
+            self._waiting.append(process)
         return turn
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
@@ -134,52 +141,61 @@ class WorldLoop(asyncio.BaseEventLoop):
         self.call_later(self._dice.uniform(0.0001, 0.005), run)
         return answer
 
-    def _task(self, _: asyncio.AbstractEventLoop, work: Any, context: Context | None = None) -> asyncio.Task[Any]:
-        task = asyncio.Task(work, loop=self, context=context)
-        tasks = (context.get(_process) if context is not None else None) or _process.get(self.outside)
-        tasks.tasks.add(task)
-        task.add_done_callback(tasks.tasks.discard)
+    def create_task(self, coro: Any, *, name: object = None, context: Context | None = None) -> asyncio.Task[Any]:
+        task = asyncio.Task(coro, loop=self, name=None if name is None else str(name), context=context)
+        process = (context.get(_process) if context is not None else None) or _process.get(self.outside)
+        process.tasks.add(task)
+        task.add_done_callback(process.tasks.discard)
         return task
 
     def _run_once(self) -> None:
         """Run turns until the loop is stopped."""
-        processes, pick = self.processes, self._dice.randrange
+        sys.set_asyncgen_hooks(firstiter=None)  # no generator is noted: each world ends all its tasks
+        waiting = self._waiting
         while not self._stopping:
-            awake = [each for each in processes if each.ready and each.runs]
-            if awake:
-                self._run_turn(awake[pick(len(awake))] if len(awake) > 1 else awake[0])
-            else:
+            process = self._picked() if len(waiting) > 1 else waiting[0] if waiting else None
+            if process is None or not process.runs:
                 self._jump()
-
-    def _run_turn(self, process: Process) -> None:
-        """Run the ready callbacks of a process, until one of them freezes or kills it."""
-        ready = process.ready
-        for _ in range(len(ready)):
-            if not process.runs:
-                return
-            turn = ready.popleft()
-            if turn.callback is None:
                 continue
-            try:
-                turn.context.run(turn.callback, *turn.given)
-            except Exception as error:  # noqa: BLE001  (as any loop does)
-                self.call_exception_handler({"message": f"{turn.callback} failed", "exception": error})
+            ready = process.ready
+            for _ in range(len(ready)):
+                callback, given, context = ready.popleft()
+                if callback is None:
+                    continue
+                try:
+                    context.run(callback, *given)
+                except Exception as error:  # noqa: BLE001  (as any loop does)
+                    self.call_exception_handler({"message": f"{callback} failed", "exception": error})
+                if not process.runs:  # the callback has frozen or killed it
+                    break
+            if not ready:
+                process.waits = False
+                waiting.remove(process)
+
+    def _picked(self) -> Process | None:
+        """Let the seed say which of several processes runs next."""
+        awake = [each for each in self._waiting if each.runs]
+        if len(awake) < 2:
+            return awake[0] if awake else None
+        awake.sort(key=_number)
+        return awake[self._dice.randrange(len(awake))]
 
     def _jump(self) -> None:
         """Let the next timer be due, and all others of that moment."""
-        timers = self._timers
-        while timers and timers[0][2].callback is None:
-            heapq.heappop(timers)
-        if not timers:
+        timers, pop, waiting, now = self._timers, heapq.heappop, self._waiting, None
+        while timers and (now is None or timers[0][0] <= now):
+            when, _, turn = pop(timers)
+            if turn[0] is None:
+                continue
+            if now is None:
+                now = self._time = max(self._time, when)
+            process = turn[2].get(_process, self.outside)
+            process.ready.append(turn)
+            if not process.waits:
+                process.waits = True
+                waiting.append(process)
+        if now is None:
             raise NothingLeftError
-        now = self._time = max(self._time, timers[0][0])
-        while timers and timers[0][0] <= now:
-            turn = heapq.heappop(timers)[2]
-            if turn.callback is not None:
-                turn.context.get(_process, self.outside).ready.append(turn)
-
-    def _asyncgen_firstiter_hook(self, agen: Any) -> None:
-        """Note no generator: each world ends all its tasks."""
 
     def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.faults.append(f"{context['message']}: {context.get('exception')!r} of {context.get('future')!r}")

@@ -13,6 +13,7 @@ import pytest
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
 from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.format.seal import SealPlace, seal
 from oauthbroker.store.keys.rotation import LEASE_KIND
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.postgres_store import PostgresStore
@@ -21,6 +22,7 @@ from tests.world.database import Database
 from tests.world.driver import driving
 from tests.world.keys import KeyringRow
 from tests.world.tables import PLAYERS, Tables, UnknownStatementError, play, plays
+from tests.world.world import unseal_once
 
 
 @pytest.fixture
@@ -42,6 +44,23 @@ class TestWorldDatabase(StoreContract):
             kinds=KINDS,
             lease_kinds=(*LEASES, LEASE_KIND),
         )
+
+
+def test_a_record_is_opened_once_with_its_seed_at_its_place_and_nowhere_else() -> None:
+    opened, seeds, place = unseal_once(), {b"k" * 16: b"s" * 32}, SealPlace("a store", "grants", "a" * 64)
+    record = seal(b"k" * 16, b"s" * 32, place, 1, b"a body")
+    assert (1, b"a body") == opened(seeds, place, record)
+    assert opened(seeds, place, record) is opened(seeds, place, record)
+    others = (
+        (seeds, place._replace(name="b" * 64)),
+        (seeds, place._replace(kind="sessions")),
+        ({b"k" * 16: b"t" * 32}, place),
+    )
+    for given in others:
+        with pytest.raises(BrokerError):
+            opened(*given, record)
+    with pytest.raises(BrokerError):
+        opened(seeds, place, record[:-1] + bytes([record[-1] ^ 1]))
 
 
 def test_a_statement_that_no_player_knows_is_refused() -> None:
