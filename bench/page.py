@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -17,12 +17,26 @@ from bench.figures import Figure
 from bench.operator_page import tables
 from bench.page_plots import plots
 from bench.page_tried import MEASURED, ON_FILES, ON_POSTGRES
-from bench.page_words import ALL, INTRO, LIMITED_BY, LIMITS, OPERATOR, PARALLEL, PEERS, QUICK, REPEAT, SLOW, TARGETS
+from bench.page_words import (
+    ALL,
+    ALL_SERVED,
+    INTRO,
+    LIMITED_BY,
+    LIMITS,
+    OPERATOR,
+    PARALLEL,
+    PEERS,
+    QUICK,
+    REPEAT,
+    SLOW,
+    TARGETS,
+)
 from bench.targets import OURS, POST, TABLE, TCP, UNIX, Results, assessed, find
 
 ROOT = Path(__file__).parents[1]
 PAGE, FOLDER = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance"
 TARGET_PAGE, FIGURE_PAGE = PAGE.with_name("performance-targets.md"), PAGE.with_name("performance-figures.md")
+SERVED_PAGE = PAGE.with_name("performance-served.md")
 OPERATOR_PAGE = PAGE.with_name("performance-operators.md")
 KEPT = FOLDER / "results.json"
 BEFORE = FOLDER / "before.json"  # the earlier version, in the same hour on the same machine
@@ -37,6 +51,7 @@ COSTS = (
     ("one event: lease and acknowledge", "events", "lease and ack, 0 others wait"),
     ("opening a broker over 1,000 grants", "growth", "open_broker, 1,000 grants"),
 )
+SERVED = {"api", "proxy", "scaling"}  # benches of a server
 OWN_PARTS = {"peers", "slow_provider", "growth", "million", "contention", "workers"}
 MISSING = "not measured"
 WIDTH = 118
@@ -72,10 +87,19 @@ def target_page(run: Run) -> str:
 
 
 def figure_page(run: Run) -> str:
-    """Return the page of all figures that the first page has no table of."""
+    """Return the page of all figures that the other pages have no table of."""
+    return _figures_of(run, ALL, run["results"].keys() - OWN_PARTS - SERVED)
+
+
+def served_page(run: Run) -> str:
+    """Return the page of the figures of servers."""
+    return _figures_of(run, ALL_SERVED, SERVED)
+
+
+def _figures_of(run: Run, intro: str, benches: Collection[str]) -> str:
     results: Results = run["results"]
-    parts = [ALL, ""]
-    for bench in (name for name in results if name not in OWN_PARTS):
+    parts = [intro, ""]
+    for bench in (name for name in results if name in benches):
         parts += [f"## `{bench}`", "", *_table(_figures(results, bench)), ""]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -194,6 +218,7 @@ def files(run: Run) -> dict[Path, str]:
         PAGE: page(run),
         TARGET_PAGE: target_page(run),
         FIGURE_PAGE: figure_page(run),
+        SERVED_PAGE: served_page(run),
         OPERATOR_PAGE: operator_page(run),
         KEPT: json.dumps(run, indent=1) + "\n",
         BEFORE: BEFORE.read_text("utf-8"),

@@ -10,7 +10,8 @@ differs.
 
 Absolute times differ from machine to machine. Ratios of one run hold: both sides took turns in the same minutes.
 Each figure is the median of its rounds. [Targets](performance-targets.md), [an operator with
-many grants](performance-operators.md) and [all other figures](performance-figures.md) have pages of their own.
+many grants](performance-operators.md), [servers](performance-served.md) and [all other figures](performance-figures.md)
+have pages of their own.
 """
 QUICK = """\
 **This was a quick run.** Its small counts show that each bench runs. They say nothing about speed. Repeat it as
@@ -80,5 +81,9 @@ make bench ARGS="--quick peers"    # one bench with small counts
 Run it on a machine without other work (load below 1). [The benchmarks](../bench/README.md) say what each row does."""
 ALL = """\
 # Performance: all other figures
+
+Written by `make performance` from the run of [performance](performance.md)."""
+ALL_SERVED = """\
+# Performance: servers
 
 Written by `make performance` from the run of [performance](performance.md)."""
