@@ -45,8 +45,7 @@ def check(
     loading = LoadingProblems(resources, resources.folder or config, isolate=_not_here)
     if problems := asyncio.run(loading.look()):
         raise ConfigCauseError("; ".join(problems))
-    names = [each.name for each in loading.registry]
-    typer.echo(json.dumps({"tools": names}) if as_json else "\n".join(names))
+    typer.echo(json.dumps({"tools": loading.names}) if as_json else "\n".join(loading.names))
 
 
 def _not_here(entry: Path, _spec: ToolResourceSpec, _seconds: float) -> ProcessTool:

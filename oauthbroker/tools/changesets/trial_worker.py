@@ -35,7 +35,8 @@ class LoadingProblems:
         self, resources: PluginResources, folder: Path, *, begins: Note = lambda _: None, isolate: Isolate | None = None
     ) -> None:
         self.found: list[str] = []
-        self.registry = Registry()
+        self._registry = Registry()
+        self._dynamic = dict[str, None]()
         self._folder, self._begins, self._isolate = folder, begins, isolate
         self._agents, self._models = resources.of("Agent").values(), resources.of("Model")
         self._extensions = resources.of("Extension")
@@ -43,11 +44,16 @@ class LoadingProblems:
         in_process = {"isolation": None}  # this process is as isolated
         self._tools = tools if isolate else {name: it.model_copy(update=in_process) for name, it in tools.items()}
 
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the tools: those of the bundle, then those that extensions register for its agents."""
+        return [*(each.name for each in self._registry), *self._dynamic]
+
     async def look(self) -> list[str]:
         """Load each tool, and then each agent with its tools, extensions and model."""
         for name, spec in self._tools.items():
             with self._loading(f"Tool/{name}"):
-                register_tools(self.registry, {name: spec}, self._folder, isolate=self._isolate)
+                register_tools(self._registry, {name: spec}, self._folder, isolate=self._isolate)
         for agent in () if self.found else self._agents:
             with self._loading(f"Agent/{agent.name}"):
                 await self._load(agent)
@@ -75,6 +81,7 @@ class LoadingProblems:
             values=_Values(),
             isolate=self._isolate,
         )
+        self._dynamic |= dict.fromkeys(each.name for each in registry if each.is_dynamic)
         if spec.changesets is not None:
             register_exports(registry, _refused, _refused, _refused)
 
