@@ -45,7 +45,7 @@ def check(
     loading = LoadingProblems(resources, resources.folder or config, isolate=_not_here)
     if problems := asyncio.run(loading.look()):
         raise ConfigCauseError("; ".join(problems))
-    typer.echo(json.dumps({"tools": loading.names}) if as_json else "\n".join(loading.names))
+    typer.echo(json.dumps({"tools": [*loading.names]}) if as_json else "\n".join(loading.names))
 
 
 def _not_here(entry: Path, _spec: ToolResourceSpec, _seconds: float) -> ProcessTool:

@@ -44,7 +44,7 @@ export function createOAuth(options: OAuthOptions): OAuth {
   return new TurnOAuth(new Wire(options), checkedBearer(options.turnToken));
 }
 
-/** The same from OAUTHBROKER_URL, OAUTHBROKER_TURN_TOKEN and OAUTHBROKER_LOCALE, where a runtime gave them to the tool's process. The error names what is missing. */
+/** The same from OAUTHBROKER_URL, OAUTHBROKER_TURN_TOKEN and OAUTHBROKER_LOCALE, where a runtime gave them to the tool's process. The error names the missing one. */
 export function createOAuthFromEnv(env: Record<string, string | undefined> = environment()): OAuth {
   const locale = knownLocale(env["OAUTHBROKER_LOCALE"]);
   const named = { baseUrl: needed(env, "OAUTHBROKER_URL"), turnToken: needed(env, "OAUTHBROKER_TURN_TOKEN") };

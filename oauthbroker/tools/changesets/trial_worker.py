@@ -34,9 +34,8 @@ class LoadingProblems:
     def __init__(
         self, resources: PluginResources, folder: Path, *, begins: Note = lambda _: None, isolate: Isolate | None = None
     ) -> None:
-        self.found: list[str] = []
+        self.found, self.names = list[str](), dict[str, None]()
         self._registry = Registry()
-        self._dynamic = dict[str, None]()
         self._folder, self._begins, self._isolate = folder, begins, isolate
         self._agents, self._models = resources.of("Agent").values(), resources.of("Model")
         self._extensions = resources.of("Extension")
@@ -44,16 +43,12 @@ class LoadingProblems:
         in_process = {"isolation": None}  # this process is as isolated
         self._tools = tools if isolate else {name: it.model_copy(update=in_process) for name, it in tools.items()}
 
-    @property
-    def names(self) -> list[str]:
-        """Return the names of the tools: those of the bundle, then those that extensions register for its agents."""
-        return [*(each.name for each in self._registry), *self._dynamic]
-
     async def look(self) -> list[str]:
         """Load each tool, and then each agent with its tools, extensions and model."""
         for name, spec in self._tools.items():
             with self._loading(f"Tool/{name}"):
                 register_tools(self._registry, {name: spec}, self._folder, isolate=self._isolate)
+        self.names |= dict.fromkeys(each.name for each in self._registry)
         for agent in () if self.found else self._agents:
             with self._loading(f"Agent/{agent.name}"):
                 await self._load(agent)
@@ -81,7 +76,7 @@ class LoadingProblems:
             values=_Values(),
             isolate=self._isolate,
         )
-        self._dynamic |= dict.fromkeys(each.name for each in registry if each.is_dynamic)
+        self.names |= dict.fromkeys(each.name for each in registry if each.is_dynamic)
         if spec.changesets is not None:
             register_exports(registry, _refused, _refused, _refused)
 
