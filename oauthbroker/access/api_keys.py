@@ -125,6 +125,6 @@ def _lifetime(keys: Iterable[ApiKey]) -> int | None:
 
 
 def _checked(seconds: int, *, least: int = 1) -> int:
-    if not least <= seconds <= MAX_SECONDS:
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or not least <= seconds <= MAX_SECONDS:
         raise BrokerError(Code.REQUEST_INVALID, note="seconds")
     return seconds

@@ -64,13 +64,15 @@ class AlreadyConnected(BrokerError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationEnd:
     """How an authorization ended: connected, or the error code. `scopes` and `account` are the grant's, as far as this
-    browser may see them. Its user has to choose one of the `candidates`, or has `chosen` the one with this label.
-    `user` is the subject that this browser has proven to be. `asker` as an invitation has it."""
+    browser may see them. `is_partly`: the grant lacks scopes that were asked for. Its user has to choose one of the
+    `candidates`, or has `chosen` the one with this label. `user` is the subject that this browser has proven to be.
+    `asker` as an invitation has it."""
 
     app: App
     code: Code | None = None
     locale: Locale | None = None
     scopes: tuple[str, ...] | None = None
+    is_partly: bool = False
     account: str = ""
     account_name: str = ""
     chosen: str = ""

@@ -155,8 +155,8 @@ class PagesService:
         grant = await self.connect.grant_of(session) if session.open or ending.code is None else None
         if grant is None:
             return None if session.open else ending
-        ending = replace(ending, code=None)
-        ending = replace(ending, scopes=grant.scopes, locator=locator)
+        is_partly = not grant.declined.keys().isdisjoint(session.scopes)
+        ending = replace(ending, code=None, scopes=grant.scopes, is_partly=is_partly, locator=locator)
         if cookie is None or await self.connect.session_of(locator, cookie) is None:
             return ending
         is_team = app.subject_mode == "global" and grant.account_name

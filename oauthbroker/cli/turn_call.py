@@ -107,8 +107,8 @@ async def _ask(
 
     try:
         client = OAuth.from_env()
-    except ValueError as wrong:
-        problem = str(wrong)
+    except BrokerError as wrong:
+        problem = wrong.message()
     else:
         async with client:
             result = await client.get_access_token(ref, scopes or None, min_ttl)

@@ -24,9 +24,10 @@ class AsyncTransport:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def exchange(self, request: Request, seconds: float, sending: Sending) -> Reply | None:
+        http = self.http()
         try:
             async with asyncio.timeout(max(seconds, 0)):
-                return await self._exchange(request, sending)
+                return await self._exchange(http, request, sending)
         except TimeoutError:
             sending.note = "no answer in time"
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as exc:
@@ -38,12 +39,12 @@ class AsyncTransport:
         if http is not None and self._loop is asyncio.get_running_loop():
             await http.aclose()
 
-    async def _exchange(self, request: Request, sending: Sending) -> Reply:
+    async def _exchange(self, http: httpx2.AsyncClient, request: Request, sending: Sending) -> Reply:
         async def trace(event: str, _info: dict[str, Any]) -> None:
             if event.endswith("send_request_headers.started"):
                 sending.sent = True
 
-        async with self.http().stream(
+        async with http.stream(
             request.method,
             self._address.base + request.target,
             headers=request.raw_headers,
@@ -57,8 +58,11 @@ class AsyncTransport:
         return reply_of(response.status_code, bytes(body), response.headers)
 
     def http(self) -> httpx2.AsyncClient:
-        """Return the HTTP client of the running loop."""
-        loop = asyncio.get_running_loop()
+        """Return the HTTP client of the running loop. Raises RuntimeError where asyncio runs none, as under trio."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError("an async client runs on asyncio: use the Sync one under trio, in a thread") from None
         if self._http is None or self._loop is not loop:
             socket = self._address.socket
             transport = httpx2.AsyncHTTPTransport(trust_env=False, limits=_LIMITS, uds=socket)

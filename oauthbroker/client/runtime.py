@@ -15,6 +15,7 @@ from oauthbroker.client.tool import DEFAULT, OAuth, Options
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code, Locale, known_locale
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.token_request import checked_wait
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import TurnLike, whole_turn
 from oauthbroker.model.turn_token import BegunTurn
@@ -114,7 +115,7 @@ class Runtime(OperatorCalls):
 
     def __init__(self, url: str, key: str | Secret | None = None, options: Options = DEFAULT) -> None:
         """`key` is an API key of role `runtime` (`operator` for grants); None over a Unix socket that knows our user.
-        Raises ValueError for an invalid address or key."""
+        Raises `configInvalid`, which is a ValueError too, for an invalid address or key."""
         self._wire = options.wire(url)
         self._bearer = None if key is None else bearer(key)
         self._locale = None
@@ -122,7 +123,7 @@ class Runtime(OperatorCalls):
     @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
         """Create a client from OAUTHBROKER_URL and OAUTHBROKER_API_KEY (not needed if the socket knows us). Raises
-        ValueError."""
+        `configInvalid`, which names a missing variable."""
         return cls(needed(URL, env), given(KEY, env), options)
 
     async def begin(
@@ -161,7 +162,7 @@ class Runtime(OperatorCalls):
 
     async def lease(self, agent: str, wait: float = 30) -> Delivery | None:
         """Lease the agent's next event, waiting at most `wait` seconds (60). Settle it with `.ack()` or `.nack()`."""
-        seconds = max(0, min(round(wait), runtime_requests.LONGEST_WAIT))
+        seconds = round(min(checked_wait(wait), runtime_requests.LONGEST_WAIT))
         leased = await self._send(runtime_requests.lease(agent, seconds))
         if leased is None:
             return None
@@ -187,7 +188,7 @@ class Runtime(OperatorCalls):
         """Wait for the agent's next event without a limit, as in `events`."""
         while True:
             try:
-                delivery = await self.lease(agent, max(wait, 1))
+                delivery = await self.lease(agent, max(checked_wait(wait), 1))
             except BrokerError as error:
                 if not error.retryable:
                     raise
@@ -203,7 +204,7 @@ class Runtime(OperatorCalls):
     async def wait(self, auth_session_id: str, timeout: float = 600) -> SessionOutcome:
         """Wait until an authorization is `completed`, `failed` or `expired`; `pending` after `timeout` seconds."""
         clock, looks = self._wire.clock, 0
-        deadline = clock.monotonic() + timeout
+        deadline = clock.monotonic() + checked_wait(timeout)
         while True:
             outcome = await self.session(auth_session_id)
             left = deadline - clock.monotonic()

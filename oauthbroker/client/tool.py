@@ -8,13 +8,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
 from oauthbroker.client import tool_requests
-from oauthbroker.client.address import LOCALE, TURN_TOKEN, URL, bearer, given, needed, parse_address
+from oauthbroker.client.address import LOCALE, TURN_TOKEN, URL, ClientSettingError, bearer, given, needed, parse_address
 from oauthbroker.client.retries import OnWire, Wire
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Locale, known_locale
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.token_request import AppRef, call_ref, concealed, kind_of, parse_request, scopes_listed
+from oauthbroker.model.token_request import (
+    AppRef,
+    call_ref,
+    concealed,
+    is_seconds,
+    kind_of,
+    parse_request,
+    scopes_listed,
+)
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, SessionOutcome, TokenResult
 from oauthbroker.model.turn_token import AllowedApps, narrow
 
@@ -23,11 +31,13 @@ if TYPE_CHECKING:
     from oauthbroker.injection.http_libraries import AsyncHttpClient
 
 TIMEOUT = 60.0  # seconds: a refresh makes up to two provider calls of ten seconds each, and may queue first
+LONGEST_TIMEOUT = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`timeout`: seconds for a call with all its tries. `plain_http`: a weakening, http:// to another machine.
+    """`timeout`: seconds for a call with all its tries, at most a day. `plain_http`: a weakening, http:// to another
+    machine.
 
     `locale`: the language of errors where the turn has none; English without it.
     """
@@ -36,6 +46,11 @@ class Options:
     locale: Locale | None = None
     plain_http: bool = False
     clock: Clock | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ClientSettingError for a timeout that no network can keep."""
+        if not is_seconds(self.timeout, most=LONGEST_TIMEOUT):
+            raise ClientSettingError(f"timeout is a number of seconds from 0 to {LONGEST_TIMEOUT}, such as 60")
 
     def wire(self, url: str) -> Wire:
         """Return the network of an async client."""
@@ -68,7 +83,7 @@ class OAuth(OnWire):
     _bearer: Secret
 
     def __init__(self, url: str, turn_token: str | Secret, options: Options = DEFAULT) -> None:
-        """Raises ValueError for an invalid address or token."""
+        """Raises `configInvalid`, which is a ValueError too, for an invalid address or token."""
         self._wire = options.wire(url)
         self._bearer = bearer(turn_token)
         self._locale = options.locale
@@ -76,7 +91,7 @@ class OAuth(OnWire):
     @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
         """Create a client from OAUTHBROKER_URL, OAUTHBROKER_TURN_TOKEN and, where the turn has one, OAUTHBROKER_LOCALE.
-        Raises ValueError, which names a missing variable."""
+        Raises `configInvalid`, which names a missing variable."""
         return cls(*Options.of_turn(options, env))
 
     async def get_access_token(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from sys import float_info
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -32,9 +32,14 @@ class WrongArgument(BrokerError):
 
 def checked_wait(seconds: object) -> float:
     """Return a number of seconds from 0. Raises `requestInvalid` for anything else."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= float_info.max:
+    if not is_seconds(seconds):
         raise WrongArgument("wait", "wait")
     return seconds
+
+
+def is_seconds(seconds: object, *, most: float = float_info.max) -> TypeGuard[float]:
+    """Tell whether this is a number from 0, and no infinite one."""
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= most
 
 
 class NotScopes(WrongArgument):

@@ -48,8 +48,7 @@ def check(
         raise ConfigCauseError("; ".join(problems))
     for each in loading.missing:
         typer.echo(each, err=True)
-    names = [each.name for each in loading.registry]
-    typer.echo(json.dumps({"tools": names}) if as_json else "\n".join(names))
+    typer.echo(json.dumps({"tools": [*loading.names]}) if as_json else "\n".join(loading.names))
 
 
 def _not_here(entry: Path, _spec: ToolResourceSpec, _seconds: float) -> ProcessTool:

@@ -13,6 +13,7 @@ from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.web.words import PAGES
 from tests.kit.running_broker import ALICE, BASE, SCOPES, Harness, running, turn, user_app
 
 GRANTED = ("openid", "read", "write")
@@ -41,6 +42,17 @@ async def test_the_next_call_that_needs_it_is_told_which_scopes_were_asked_for_a
     assert isinstance(await quiet.ask(scopes=["read"]), Ready), "granted scopes are served"
     korean = await quiet.ask_link(of=replace(turn(), locale="ko"))
     assert "admin" in korean.message
+
+
+@pytest.mark.case("29")
+@pytest.mark.parametrize(
+    "granted, is_partly", [(("openid",), True), (("openid", "read"), True), (("openid", *SCOPES), False)]
+)
+async def test_the_page_says_whether_all_that_was_asked_for_was_allowed(
+    quiet: Harness, granted: tuple[str, ...], is_partly: bool
+) -> None:
+    page = await quiet.connect(await quiet.ask_link(), scopes=granted)
+    assert (200, is_partly) == (page.status, PAGES["en"].connected_partly in page.text)
 
 
 @pytest.mark.case("29")

@@ -16,6 +16,7 @@ const SENTENCES: Record<Locale, Record<string, string>> = {
     forwardedHeader: "A header of the request cannot be sent. Use names and values that are texts of Latin-1 without line breaks, and name each header once.",
     notJson: "A value of this call cannot be written as JSON. Send texts, numbers, lists and objects only.",
     emptyName: "A name in this call is empty, or is no text. Send the whole name.",
+    wait: "A wait is a number of seconds from 0. Send one such as 30.",
     notScopes: 'The scopes of a call are a list of texts, and this is none. Send a list, such as ["read"].',
   },
   ko: {
@@ -30,6 +31,7 @@ const SENTENCES: Record<Locale, Record<string, string>> = {
     forwardedHeader: "요청의 헤더를 보낼 수 없습니다. 줄바꿈이 없는 Latin-1 문자열을 이름과 값으로 쓰고, 각 헤더를 한 번만 지정하십시오.",
     notJson: "호출의 값 중 하나를 JSON 으로 쓸 수 없습니다. 문자열, 숫자, 목록, 객체만 보내십시오.",
     emptyName: "호출의 이름이 비어 있거나 문자열이 아닙니다. 전체 이름을 보내십시오.",
+    wait: "대기 시간은 0 이상의 초 단위 숫자입니다. 30 과 같은 숫자를 보내십시오.",
     notScopes: '호출의 스코프는 문자열 목록이어야 합니다. ["read"] 와 같은 목록을 보내십시오.',
   },
 };
@@ -89,6 +91,22 @@ function at(address: string | undefined, errors: readonly RequestError[]): strin
 /** `requestInvalid` that says what one argument of a call has to be. */
 export function wrongArgument(hint: string, argument?: string, problem = "value"): BrokerError {
   return new BrokerError("requestInvalid", { hint, errors: argument === undefined ? [] : [{ pointer: `/${argument}`, problem }] });
+}
+
+/** `configInvalid` that says what an option of a client has to be. */
+export function wrongOption(message: string): BrokerError {
+  return new BrokerError("configInvalid", { message });
+}
+
+/** Whether this is a number from 0, and no infinite one. */
+export function isAmount(value: unknown, most = Number.MAX_VALUE): value is number {
+  return typeof value === "number" && value >= 0 && value <= most;
+}
+
+/** Seconds that a lease waits for an event. Throws `requestInvalid`. */
+export function checkedWait(seconds: number | undefined = 30): number {
+  if (!isAmount(seconds)) throw wrongArgument("wait", "waitSeconds");
+  return seconds;
 }
 
 /** The locale of that name; undefined for any other word. */

@@ -24,7 +24,9 @@ const MOST_BYTES = 1024 * 1024;
  */
 export async function localToken(app: string, options: LocalTokenOptions = {}): Promise<string> {
   const scopes = (options.scopes ?? []).map((scope) => `--scope=${scope}`);
-  const ttl = options.minTtlSeconds === undefined ? [] : [`--min-ttl=${options.minTtlSeconds}`];
+  const { minTtlSeconds } = options;
+  if (minTtlSeconds !== undefined && !Number.isInteger(minTtlSeconds)) throw refusal("requestInvalid", "minTtlSeconds is a whole number of seconds. Send one such as 60.");
+  const ttl = minTtlSeconds === undefined ? [] : [`--min-ttl=${minTtlSeconds}`];
   const said = await printed(["token", "--json", ...scopes, ...ttl, "--", app], options.signal);
   if (typeof said["accessToken"] === "string") return said["accessToken"];
   if (said["status"] === "authorization_required") throw refusal("authorizationRequired", said["message"]);

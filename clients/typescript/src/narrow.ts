@@ -2,6 +2,7 @@
 
 import { BrokerError, wrongArgument } from "./errors.js";
 import { appName } from "./refs.js";
+import { isObject } from "./wire.js";
 
 /** What the new token may at most; everything that is said has to hold. */
 export interface Narrowing {
@@ -35,7 +36,8 @@ export async function narrow(turnToken: string, to: Narrowing): Promise<string> 
 }
 
 function caveatsOf(to: Narrowing): object[] {
-  const seconds = to.expiresAt === undefined ? undefined : Math.trunc(to.expiresAt.getTime() / 1000);
+  if (!isObject(to as unknown)) throw new BrokerError("requestInvalid");
+  const seconds = to.expiresAt === undefined ? undefined : to.expiresAt instanceof Date ? Math.trunc(to.expiresAt.getTime() / 1000) : NaN;
   if (Number.isNaN(seconds)) throw new BrokerError("requestInvalid", { errors: [{ pointer: "/expiresAt", problem: "value" }] });
   return [
     ...(to.tool === undefined ? [] : [{ tool: to.tool }]),

@@ -1,6 +1,6 @@
 /** The tool's side: `ctx.oauth` for a tool in another process. It holds a turn token, and nothing else. */
 
-import { BrokerError, knownLocale } from "./errors.js";
+import { BrokerError, knownLocale, wrongOption } from "./errors.js";
 import { fetched, type FetchOptions, type FetchResult, forwarded } from "./forwarding.js";
 import { narrow, type Narrowing } from "./narrow.js";
 import type { AppInfo, AuthPendingBlock, Locale, OAuthTokenError, OAuthTokenRequest, OAuthTokenResult, ObjectRefLike, SessionOutcome } from "./types.js";
@@ -39,12 +39,12 @@ export interface OAuthOptions extends ClientOptions {
   turnToken: string;
 }
 
-/** `ctx.oauth` over HTTP. Throws TypeError for an invalid address or token. */
+/** `ctx.oauth` over HTTP. Throws BrokerError `configInvalid` for an invalid address, token or timeout. */
 export function createOAuth(options: OAuthOptions): OAuth {
   return new TurnOAuth(new Wire(options), checkedBearer(options.turnToken));
 }
 
-/** The same from OAUTHBROKER_URL, OAUTHBROKER_TURN_TOKEN and OAUTHBROKER_LOCALE, where a runtime gave them to the tool's process. */
+/** The same from OAUTHBROKER_URL, OAUTHBROKER_TURN_TOKEN and OAUTHBROKER_LOCALE, where a runtime gave them to the tool's process. The error names the missing one. */
 export function createOAuthFromEnv(env: Record<string, string | undefined> = environment()): OAuth {
   const locale = knownLocale(env["OAUTHBROKER_LOCALE"]);
   const named = { baseUrl: needed(env, "OAUTHBROKER_URL"), turnToken: needed(env, "OAUTHBROKER_TURN_TOKEN") };
@@ -163,7 +163,7 @@ export function listOf(reply: Reply, name: string): Record<string, unknown>[] {
 
 export function needed(env: Record<string, string | undefined>, name: string): string {
   const value = env[name];
-  if (!value) throw new TypeError(`${name} is not set`);
+  if (!value) throw wrongOption(`${name} is not set: set it where this process starts`);
   return value;
 }
 

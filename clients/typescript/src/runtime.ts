@@ -1,6 +1,6 @@
 /** The runtime's side: begins turns, hands tokens to tools, takes events off the queue, confirms owners. */
 
-import { BrokerError, knownLocale } from "./errors.js";
+import { BrokerError, checkedWait, isAmount, knownLocale } from "./errors.js";
 import { environment, listOf, needed, type OAuth, TurnOAuth } from "./oauth.js";
 import { callRef } from "./refs.js";
 import type { AgentEvent, AppInfo, AuthPendingBlock, Erased, GrantSummary, Imported, ImportLine, Locale, ObjectRefLike, PrivateLink, SessionOutcome, ToolAuth, TurnInfo } from "./types.js";
@@ -44,7 +44,7 @@ export class Runtime {
 
   /** Begins a turn; `end()` it. Not repeated once it may have arrived: each one that arrives is a turn of its own. */
   async beginTurn(begin: BeginTurn, options: CallOptions = {}): Promise<RunningTurn> {
-    const { tools = [], ...rest } = begin;
+    const { tools = [], ...rest } = Object(begin) as BeginTurn;
     const named = Array.isArray(tools) ? Object.fromEntries((tools as readonly string[]).map((tool) => [tool, null])) : tools;
     const call = { method: "POST", path: "/v1/turns", body: { ...rest, tools: named }, repeatable: false } as const;
     const reply = await this.#send({ ...call, signal: options.signal }, 201);
@@ -75,7 +75,7 @@ export class Runtime {
 
   /** The agent's next event; null when none came within `waitSeconds` (30, at most 60). Settle it: `ack` or `nack`. */
   async lease(agent: string, options: CallOptions & { waitSeconds?: number } = {}): Promise<Delivery | null> {
-    const seconds = Math.max(0, Math.min(60, Math.round(options.waitSeconds ?? 30)));
+    const seconds = Math.round(Math.min(60, checkedWait(options.waitSeconds)));
     const path = `/v1/agents/${part(agent)}/events${seconds ? `?wait=${seconds}` : ""}`;
     const reply = await this.#send({ method: "GET", path, patienceMs: seconds * 1000, signal: options.signal }, 200, 204);
     if (reply.status === 204) return null;
@@ -92,7 +92,7 @@ export class Runtime {
   async *events(agent: string, options: CallOptions & { waitSeconds?: number } = {}): AsyncGenerator<Delivery, void, void> {
     for (;;) {
       try {
-        const delivery = await this.lease(agent, { ...options, waitSeconds: Math.max(1, options.waitSeconds ?? 30) });
+        const delivery = await this.lease(agent, { ...options, waitSeconds: Math.max(1, checkedWait(options.waitSeconds)) });
         if (delivery === null) continue;
         yield delivery;
       } catch (error) {
@@ -112,7 +112,9 @@ export class Runtime {
 
   /** Waits until an authorization has ended; `pending` after `timeoutMs`. */
   async waitFor(authSessionId: string, options: CallOptions & { timeoutMs?: number } = {}): Promise<SessionOutcome> {
-    const deadline = Date.now() + (options.timeoutMs ?? 600_000);
+    const { timeoutMs = 600_000 } = options;
+    if (!isAmount(timeoutMs)) throw new BrokerError("requestInvalid", { message: "timeoutMs is a number of milliseconds from 0. Send one such as 600000." });
+    const deadline = Date.now() + timeoutMs;
     for (let pause = 200; ; pause = Math.min(pause * 2, 2000)) {
       const outcome = await this.session(authSessionId, options);
       const left = deadline - Date.now();

@@ -1,6 +1,6 @@
 /** One request and its tries: a deadline for all of them, a size cap, no redirects. Needs fetch and AbortSignal only. */
 
-import { BrokerError, type RequestError, wrongArgument } from "./errors.js";
+import { BrokerError, isAmount, type RequestError, wrongArgument, wrongOption } from "./errors.js";
 import type { Locale } from "./types.js";
 import { VERSION } from "./version.js";
 
@@ -10,7 +10,7 @@ export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 export interface ClientOptions {
   /** `https://...`, or `http://` on this machine. */
   baseUrl: string;
-  /** For a call with all its tries; 60 s, since a refresh waits for a provider. */
+  /** For a call with all its tries, at most a day; 60 s, since a refresh waits for a provider. */
   timeoutMs?: number;
   /** The language of errors where the turn has none; English without it. */
   locale?: Locale;
@@ -52,6 +52,8 @@ export interface Reply {
 }
 
 const AGENT = `oauthbroker-client-typescript/${VERSION}`; // a browser sends its own
+const MAX_TIMEOUT_MS = 86_400_000; // a timer of the platform holds 24 days
+const MAX_WAIT_SECONDS = 3600;
 const PAUSES_MS = [100, 400, 1600];
 const PASSING = new Set([408, 429, 502, 503, 504]);
 const MAX_ERRORS = 16;
@@ -69,6 +71,9 @@ export class Wire {
   constructor(options: ClientOptions) {
     this.#base = checkedBase(options.baseUrl, options.plainHttp ?? false);
     this.#timeoutMs = options.timeoutMs ?? 60_000;
+    if (!isAmount(this.#timeoutMs, MAX_TIMEOUT_MS)) {
+      throw wrongOption(`timeoutMs is a number of milliseconds from 0 to ${MAX_TIMEOUT_MS}, such as 60000`);
+    }
     this.locale = options.locale;
     this.#fetch = options.fetch ?? ((url, init) => fetch(url, init));
   }
@@ -77,7 +82,7 @@ export class Wire {
   async send(call: Call, ...statuses: number[]): Promise<Reply> {
     const deadline = Date.now() + this.#timeoutMs + (call.patienceMs ?? 0);
     const repeatable = call.repeatable ?? true;
-    const body = call.content ?? written(call.body);
+    const body = call.content ?? ("body" in call ? written(call.body) : undefined);
     for (let tried = 0; ; tried += 1) {
       const got = await this.#try(call, body, deadline - Date.now());
       const again = "lost" in got ? repeatable || !got.sent : mayPass(got, repeatable);
@@ -96,7 +101,7 @@ export class Wire {
 
   async #try(call: Call, body: Call["content"] | string, leftMs: number): Promise<Reply | { lost: BrokerError; sent: boolean }> {
     call.signal?.throwIfAborted();
-    const late = AbortSignal.timeout(Math.max(leftMs, 0));
+    const late = AbortSignal.timeout(Math.ceil(Math.max(leftMs, 0)));
     const signal = call.signal === undefined ? late : AbortSignal.any([late, call.signal]);
     let sent = true;
     try {
@@ -121,22 +126,29 @@ function mayPass(reply: Reply, repeatable: boolean): boolean {
   return reply.forwarded === undefined && (reply.status === 429 || (repeatable && PASSING.has(reply.status)));
 }
 
-/** Throws `requestInvalid` for what JSON cannot say: a cycle, a bigint, an object whose own code throws. */
-export function written(body: unknown): string | undefined {
+/** Throws `requestInvalid` for no object, and for what JSON cannot say: a cycle, a bigint, NaN, an object whose own code throws. */
+export function written(body: unknown): string {
+  if (!isObject(body)) throw new BrokerError("requestInvalid");
   try {
-    return JSON.stringify(body);
+    return String(JSON.stringify(body, sayable));
   } catch {
     throw wrongArgument("notJson");
   }
 }
 
+/** JSON.stringify would write null for it, which means a member that was left out. */
+function sayable(_name: string, value: unknown): unknown {
+  if (typeof value === "number" && !Number.isFinite(value)) throw new RangeError();
+  return value;
+}
+
 /** A token or key as it may stand in a header. The error does not quote it. */
 export function checkedBearer(text: string): string {
   if (typeof text === "string" && text !== text.trim()) {
-    throw new TypeError("the token or key begins or ends with white space, such as a line break: remove it");
+    throw wrongOption("the token or key begins or ends with white space, such as a line break: remove it");
   }
-  if (typeof text !== "string") throw new TypeError(`the token or key is a text, and this is ${typeof text}`);
-  if (!BEARER.test(text)) throw new TypeError("this is no token or key of a broker");
+  if (typeof text !== "string") throw wrongOption(`the token or key is a text, and this is ${typeof text}`);
+  if (!BEARER.test(text)) throw wrongOption("this is no token or key of a broker");
   return text;
 }
 
@@ -186,7 +198,7 @@ async function replyOf(response: Response): Promise<Reply> {
   const media = (headers.get("content-type") ?? "").split(";")[0]?.trim().toLowerCase() ?? "";
   const body = await bytesOf(response);
   const after = headers.get("retry-after") ?? "";
-  const retryAfterSeconds = /^\d{1,9}$/.test(after) ? Number(after) : undefined;
+  const retryAfterSeconds = /^\d{1,9}$/.test(after) ? Math.min(Number(after), MAX_WAIT_SECONDS) : undefined;
   if (headers.get("oauthbroker-status") === "forwarded") {
     return { status, json: undefined, retryAfterSeconds, forwarded: { headers: Object.fromEntries(headers), body } };
   }
@@ -242,16 +254,16 @@ function checkedBase(baseUrl: string, plainHttp: boolean): string {
   try {
     url = new URL(baseUrl);
   } catch {
-    throw new TypeError("baseUrl is https://host or http://127.0.0.1:port");
+    throw wrongOption("baseUrl is https://host or http://127.0.0.1:port");
   }
   if (!["http:", "https:"].includes(url.protocol) || url.username || url.password || url.search || url.hash) {
-    throw new TypeError("baseUrl is https://host or http://127.0.0.1:port, without user, query and fragment");
+    throw wrongOption("baseUrl is https://host or http://127.0.0.1:port, without user, query and fragment");
   }
   if (url.protocol === "http:" && !plainHttp && !isHere(url.hostname)) {
-    throw new TypeError("http: to another machine shows tokens to the network: use https, or say plainHttp");
+    throw wrongOption("http: to another machine shows tokens to the network: use https, or say plainHttp");
   }
   const path = url.pathname.replace(/\/+$/, "");
-  if (path.endsWith("/v1")) throw new TypeError("leave /v1 out of baseUrl: the client adds it");
+  if (path.endsWith("/v1")) throw wrongOption("leave /v1 out of baseUrl: the client adds it");
   return url.origin + path;
 }
 

@@ -40,6 +40,12 @@ test("the token is what the program printed, and no shell and no option parser r
   assert.deepEqual(words, ["token", "--json", "--scope=repo", "--scope=--x", "--min-ttl=90", "--", hostile]);
 });
 
+test("a lifetime that is no whole number of seconds is refused before the program runs", async () => {
+  for (const minTtlSeconds of [NaN, Infinity, 1.5, "5"] as number[]) {
+    await assert.rejects(localToken("github", { minTtlSeconds }), { code: "requestInvalid", message: /^minTtlSeconds is/ });
+  }
+});
+
 test("each call asks anew: nothing is kept", async () => {
   for (const token of [TOKEN, "the-next"]) {
     await withProgram(READY.replace(TOKEN, token), 0, async () => assert.equal(await localToken("github"), token));

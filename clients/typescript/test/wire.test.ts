@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { inspect } from "node:util";
-import { BrokerError, createOAuth, createOAuthFromEnv, createRuntime } from "../src/index.js";
+import { BrokerError, createOAuth, createOAuthFromEnv, createRuntime, createRuntimeFromEnv } from "../src/index.js";
 import { unixSocketFetch } from "../src/node.js";
 import { VERSION } from "../src/version.js";
 import { type Answer, fakeBroker, hangsUp, KEY, READY, refuses, says, TURN_TOKEN, withFake } from "./kit.js";
@@ -69,7 +69,7 @@ for (const [why, [answer, code]] of Object.entries(final)) {
 
 const cycle: Record<string, unknown> = {};
 cycle["self"] = cycle;
-for (const [why, odd] of Object.entries({ "a cycle": cycle, "a bigint": 5n, "a getter that throws": { get name(): string { throw new Error("theirs"); } } })) {
+for (const [why, odd] of Object.entries({ "a cycle": cycle, "a bigint": { ...APP, minTtlSeconds: 5n }, "no number": { ...APP, minTtlSeconds: NaN }, "a getter that throws": { get name(): string { throw new Error("theirs"); } } })) {
   test(`what JSON cannot say is refused unsent and not tried again: ${why}`, () =>
     withFake([], async (fake) => {
       const oauth = createOAuth({ baseUrl: fake.url, turnToken: TURN_TOKEN });
@@ -161,28 +161,37 @@ test("a Unix socket is reached through the Node entry", async () => {
   }
 });
 
+test("a broker that wants a very long pause is asked again after an hour, not at once", () =>
+  withFake([refuses(429, "rateLimited", { "retry-after": "999999999" })], async (fake) => {
+    const error: unknown = await createRuntime({ baseUrl: fake.url, key: KEY }).apps().catch((thrown: unknown) => thrown);
+    assert(error instanceof BrokerError);
+    assert.deepEqual([error.retryAfterSeconds, fake.asked.length], [3600, 1]);
+  }));
+
 test("what is no safe address is refused", () => {
   for (const baseUrl of ["", "broker", "ftp://x", "http://broker.example:8420", "https://u:p@x", "http://127.0.0.1/?a=b"]) {
-    assert.throws(() => createOAuth({ baseUrl, turnToken: TURN_TOKEN }), TypeError, baseUrl);
+    assert.throws(() => createOAuth({ baseUrl, turnToken: TURN_TOKEN }), { name: "BrokerError", code: "configInvalid" }, baseUrl);
   }
   createOAuth({ baseUrl: "http://broker.example:8420", turnToken: TURN_TOKEN, plainHttp: true });
 });
 
 test("what cannot stand in a header is refused without being quoted", () => {
   for (const turnToken of ["", "sec ret", "a\r\nX: y", "x".repeat(10_000)]) {
-    assert.throws(() => createOAuth({ baseUrl: "https://x", turnToken }), /^TypeError: this is no token or key of a broker$/);
+    assert.throws(() => createOAuth({ baseUrl: "https://x", turnToken }), /^BrokerError: this is no token or key of a broker$/);
   }
 });
 
 test("white space around a token is named, as a file leaves it", () => {
   for (const turnToken of ["tok\n", " tok", "\t"]) {
-    assert.throws(() => createOAuth({ baseUrl: "https://x", turnToken }), /^TypeError: the token or key begins or ends with white space/);
+    assert.throws(() => createOAuth({ baseUrl: "https://x", turnToken }), /^BrokerError: the token or key begins or ends with white space/);
   }
 });
 
 test("what the environment lacks is named", () => {
-  assert.throws(() => createOAuthFromEnv({}), /OAUTHBROKER_URL is not set/);
-  assert.throws(() => createOAuthFromEnv({ OAUTHBROKER_URL: "https://x" }), /OAUTHBROKER_TURN_TOKEN is not set/);
+  const lacks = (name: string) => ({ name: "BrokerError", code: "configInvalid", message: new RegExp(`^${name} is not set: set it`) });
+  assert.throws(() => createOAuthFromEnv({}), lacks("OAUTHBROKER_URL"));
+  assert.throws(() => createRuntimeFromEnv({}), lacks("OAUTHBROKER_URL"));
+  assert.throws(() => createOAuthFromEnv({ OAUTHBROKER_URL: "https://x" }), lacks("OAUTHBROKER_TURN_TOKEN"));
 });
 
 test("no token is in what Node prints of a result, a client or an error", () =>

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -43,12 +42,6 @@ _COMMANDS: Final = (acknowledge, activate, deploy, withdraw, plan, run, runs, ap
 for _command in (*_COMMANDS, backup, restore):
     app.command()(_command)
 app.add_typer(secret, name="secret")
-
-
-@app.callback()
-def _extra(context: typer.Context) -> None:
-    if context.invoked_subcommand != "new" and not all(map(find_spec, ("cel_expr_python", "cronsim", "jsonschema_rs"))):
-        raise BrokerError(Code.CONFIG_INVALID, note='flow tools need `pip install "oauthbroker[flowtools]"`')
 
 
 @app.command("new")

@@ -34,8 +34,8 @@ class LoadingProblems:
     def __init__(
         self, resources: PluginResources, folder: Path, *, begins: Note = lambda _: None, isolate: Isolate | None = None
     ) -> None:
-        self.found, self.missing = list[str](), dict[str, None]()
-        self.registry = Registry()
+        self.found, self.names, self.missing = list[str](), dict[str, None](), dict[str, None]()
+        self._registry = Registry()
         self._folder, self._begins, self._isolate = folder, begins, isolate
         self._agents, self._models = resources.of("Agent").values(), resources.of("Model")
         self._extensions = resources.of("Extension")
@@ -47,7 +47,8 @@ class LoadingProblems:
         """Load each tool, and then each agent with its tools, extensions and model."""
         for name, spec in self._tools.items():
             with self._loading(f"Tool/{name}"):
-                register_tools(self.registry, {name: spec}, self._folder, isolate=self._isolate)
+                register_tools(self._registry, {name: spec}, self._folder, isolate=self._isolate)
+        self.names |= dict.fromkeys(each.name for each in self._registry)
         for agent in () if self.found else self._agents:
             with self._loading(f"Agent/{agent.name}"):
                 await self._load(agent)
@@ -77,6 +78,7 @@ class LoadingProblems:
             values=_Values(),
             isolate=self._isolate,
         )
+        self.names |= dict.fromkeys(each.name for each in registry if each.is_dynamic)
         if spec.changesets is not None:
             register_exports(registry, _refused, _refused, _refused)
 

@@ -40,6 +40,7 @@ def render_done(ending: AuthorizationEnd, token: str, locale: Locale) -> Page:
         scopes=[scope_line(app.provider, scope, locale) for scope in scopes[:SCOPES_SHOWN]],
         more_scopes=max(0, len(scopes) - SCOPES_SHOWN),
         is_known=ending.scopes is not None and app.credential is None,
+        is_partly=ending.is_partly,
         asker=ending.asker,
     )
 

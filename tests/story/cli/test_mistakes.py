@@ -209,7 +209,7 @@ def extra(name: str, module: str, words: str, *says: str) -> None:
         typed = words.split()
         program = (  # a process of its own: in this one another test may have imported what needs the module
             f"import sys; sys.modules[{module!r}] = None\nfrom oauthbroker.cli import run\n"
-            f"assert run([{typed[0]!r}, '--help']) == 0; print('helped'); sys.exit(run({typed!r}))"
+            f"assert run([*{typed[:2]!r}, '--help']) == 0; print('helped'); sys.exit(run({typed!r}))"
         )
         env = environment(OAUTHBROKER_KEY_FILE=str(at.desk.key_file))
         done = subprocess.run(
@@ -223,7 +223,7 @@ def extra(name: str, module: str, words: str, *says: str) -> None:
 
 extra("backups without their extra", "pyrage", "store export x.age --recipient age1x", "Archives", "need", 'pip install "oauthbroker[backup]"')
 extra("flow tools without their database", "sqlalchemy", "flow runs --database sqlite:///x.db", "cannot run here", "needs", 'pip install "oauthbroker[flowtools]"')
-extra("flow tools without their expressions", "cel_expr_python", "flow check config", "flow tools", "need", 'pip install "oauthbroker[flowtools]"')
+extra("flow tools without their expressions", "cel_expr_python", "flow check config", "cannot run here", "needs", 'pip install "oauthbroker[flowtools]"')
 
 TOOL = """\
 apiVersion: agents.example.io/v1alpha1

@@ -29,7 +29,7 @@ def test_the_agents_of_the_page_answer_with_results_in_the_order_of_the_calls(tm
     home = str(tmp_path / "home")
     assert 0 == command("init", "--config", "config", cwd=tmp_path, HOME=home).code
     checked = command("tools", "check", "--config", "config", cwd=tmp_path, HOME=home)
-    assert "agents__request\nagents__send\nnotes__add\nnotes__clear\n" == checked.out
+    assert "agents__request\nagents__send\nnotes__add\nnotes__clear\nclock__today\n" == checked.out
     words, env = [sys.executable, "chat.py", "spring"], environment(HOME=home)
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert 0 == done.returncode, done.stderr[-2000:]

@@ -94,9 +94,11 @@ async def test_what_one_worker_removes_no_worker_takes(keys: ApiKeys, store: Mem
 @pytest.mark.parametrize(
     ("name", "roles", "lives"),
     [("", ["runtime"], None), ("a b", ["runtime"], None), ("x" * 65, ["runtime"], None), ("a", [], None),
-     ("a", ["admin"], None), ("a", ["runtime"], 0), ("a", ["runtime"], 10**12), ("-a", ["runtime"], None)],
+     ("a", ["admin"], None), ("a", ["runtime"], 0), ("a", ["runtime"], 10**12), ("a", ["runtime"], "5"), ("a", ["runtime"], 1.5), ("-a", ["runtime"], None)],
 )  # fmt: skip
-async def test_a_key_without_a_name_or_a_role_is_not_made(keys: ApiKeys, name: str, roles: Any, lives: Any) -> None:
+async def test_a_key_without_a_name_a_role_or_a_whole_number_of_seconds_is_not_made(
+    keys: ApiKeys, name: str, roles: Any, lives: Any
+) -> None:
     with pytest.raises(BrokerError) as caught:
         await keys.create(name, roles, lives_seconds=lives)
     assert Code.REQUEST_INVALID is caught.value.code

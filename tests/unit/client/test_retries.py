@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.client import BrokerError, Code, Failed, OAuth, Options, Ready, Runtime, SyncOAuth, Turn
+from oauthbroker.client import BrokerError, Code, Failed, OAuth, Options, Ready, Runtime, SyncOAuth, SyncRuntime, Turn
 from oauthbroker.client.address import parse_address
 from oauthbroker.client.retries import PAUSES
 from oauthbroker.client.transport import MAX_BYTES
@@ -261,8 +261,25 @@ WRONG = ["", "broker", "http://127.0.0.1:99999", "ftp://x", "http://broker.examp
 
 @pytest.mark.parametrize("url", WRONG)
 def test_an_unsafe_address_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match=r"address|socket|https|Port"):
+    with pytest.raises(BrokerError, match=r"address|socket|https"):
         OAuth(url, TURN_TOKEN)
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), float("nan"), 1e12, 86_400.5, 10**400, -1, None, "60", True])
+def test_a_timeout_that_no_network_keeps_is_refused_where_the_options_are_made(timeout: Any) -> None:
+    with pytest.raises(BrokerError, match="timeout is a number of seconds from 0 to 86400"):
+        Options(timeout=timeout)
+
+
+async def test_the_longest_timeout_is_kept(ask: Ask) -> None:
+    async with fake_broker(says(200, READY)) as fake:
+        assert isinstance(await ask(fake.url, Options(timeout=86_400)), Ready)
+
+
+def test_an_async_client_without_asyncio_names_the_one_to_use() -> None:
+    oauth = OAuth("http://127.0.0.1:9", TURN_TOKEN)
+    with pytest.raises(RuntimeError, match="runs on asyncio"):
+        oauth.get_access_token("mail").send(None)
 
 
 def test_plain_http_to_another_machine_has_to_be_said() -> None:
@@ -276,11 +293,26 @@ def test_what_cannot_stand_in_a_header_is_refused_without_being_quoted(token: st
     assert not token or token not in str(raised.value)
 
 
-def test_from_env_names_the_missing_variables() -> None:
-    with pytest.raises(ValueError, match="OAUTHBROKER_URL is not set"):
-        OAuth.from_env(env={})
-    with pytest.raises(ValueError, match="OAUTHBROKER_TURN_TOKEN is not set"):
-        OAuth.from_env(env={"OAUTHBROKER_URL": "http://127.0.0.1"})
+@pytest.mark.parametrize("client", [OAuth, SyncOAuth, Runtime, SyncRuntime])
+def test_from_env_refuses_a_missing_or_wrong_variable_by_its_name(client: Any) -> None:
+    """The program that catches BrokerError round a client catches these, too."""
+    here, spaced = {"OAUTHBROKER_URL": "http://127.0.0.1"}, {"OAUTHBROKER_URL": " http://127.0.0.1"}
+    wrong = [
+        ({}, "OAUTHBROKER_URL is not set"),
+        (spaced, "OAUTHBROKER_URL begins or ends"),
+        ({"OAUTHBROKER_URL": "x", "OAUTHBROKER_TURN_TOKEN": TURN_TOKEN}, "https://host"),
+    ]
+    if client in {OAuth, SyncOAuth}:
+        wrong.append((here, "OAUTHBROKER_TURN_TOKEN is not set"))
+    else:
+        wrong.append(({**here, "OAUTHBROKER_API_KEY": "a key"}, "no token or key"))
+    for env, says_so in wrong:
+        with pytest.raises(BrokerError, match=says_so) as raised:
+            client.from_env(env=env)
+        assert (Code.CONFIG_INVALID, True) == (raised.value.code, isinstance(raised.value, ValueError))
+
+
+def test_from_env_reads_a_tools_and_a_runtimes_variables() -> None:
     both = {"OAUTHBROKER_URL": "http://127.0.0.1", "OAUTHBROKER_TURN_TOKEN": TURN_TOKEN}
     assert OAuth.from_env(env=both).turn_token.matches(TURN_TOKEN)
     assert "Runtime(Wire(http://127.0.0.1))" == repr(Runtime.from_env(env=both))

@@ -181,6 +181,23 @@ async def test_the_iteration_of_events_outlives_a_broker_that_is_away_and_ends_w
             await anext(events)
 
 
+@pytest.mark.parametrize("wait", [float("inf"), float("nan"), -1, None, "5", True])
+async def test_a_wait_that_is_no_number_of_seconds_is_refused_unsent(wait: Any) -> None:
+    async with fake_broker() as fake, Runtime(fake.url, KEY, patient()) as runtime:
+        with SyncRuntime(fake.url, KEY, patient()) as sync:
+            for call in (
+                lambda: runtime.lease("planner", wait),
+                lambda: anext(runtime.events("planner", wait)),
+                lambda: runtime.wait("as-1", wait),
+                lambda: asyncio.to_thread(sync.lease, "planner", wait),
+                lambda: asyncio.to_thread(lambda: next(sync.events("planner", wait))),
+                lambda: asyncio.to_thread(sync.wait, "as-1", wait),
+            ):
+                with pytest.raises(BrokerError, match="A wait is a number of seconds"):
+                    await call()
+        assert [] == fake.asked
+
+
 async def test_waiting_for_a_session_asks_now_and_then_until_it_ended_or_time_is_over() -> None:
     pending = says(200, {"authSessionId": "as-1", "status": "pending"})
     failed = says(200, {"authSessionId": "as-1", "status": "failed", "code": "subjectMismatch"})

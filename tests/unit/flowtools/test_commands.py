@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -220,13 +218,6 @@ def test_a_folder_without_documents_and_a_place_that_cannot_be_written_are_refus
     assert isinstance(run("check", tmp_path).exception, BrokerError)
     drawn = run("graph", EXAMPLES / "processPayment.json", "--out", tmp_path / "none" / "a.svg")
     assert isinstance(drawn.exception, BrokerError)
-
-
-def test_without_the_extra_the_commands_name_it(monkeypatch):
-    monkeypatch.setattr(commands, "find_spec", lambda name: None if name == "cronsim" else find_spec(name))
-    error = run("check", Path("x.json")).exception
-    assert isinstance(error, BrokerError)
-    assert "oauthbroker[flowtools]" in str(error.note)
 
 
 @pytest.mark.rule("000-trigger-3")
