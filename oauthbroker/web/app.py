@@ -30,7 +30,8 @@ def plain(kind: type[Starlette]) -> type[Starlette]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Web:
-    """Each may be mounted below the path of `publicBaseUrl`, and else finds it by itself. `app` is for one listener that serves everything."""
+    """Each may be mounted below the path of `publicBaseUrl`, and else finds it by itself. `app` is for one listener
+    that serves everything."""
 
     pages: Starlette
     api: Starlette
