@@ -40,7 +40,7 @@ from oauthbroker.repository.repository import Conflict, Repository, Versioned
 # Hidden from a browser that did not start the login.
 SILENT = frozenset({Code.STATE_USED, Code.STATE_EXPIRED})
 # Their sentences ask for a new link. After a sign-in the one of the session is still valid.
-_LINK_STAYS = frozenset({Code.PROVIDER_DENIED, Code.INTERACTION_NEEDED, Code.EXCHANGE_FAILED, Code.EXCHANGE_UNCERTAIN})
+_LINK_STAYS = frozenset({Code.PROVIDER_DENIED, Code.INTERACTION_NEEDED, Code.EXCHANGE_FAILED})
 
 
 @dataclass(frozen=True, slots=True)
