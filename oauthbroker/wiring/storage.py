@@ -32,7 +32,7 @@ from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.posix.checked_files import close
 from oauthbroker.store.posix.folders import open_data
 from oauthbroker.store.posix.system_calls import Fs, at_border
-from oauthbroker.wiring.key_sources import key_free, key_origin, key_providers, provider_of
+from oauthbroker.wiring.key_sources import FurtherKeyError, key_free, key_origin, key_providers, provider_of
 from oauthbroker.wiring.store_place import naming, naming_store, noted
 
 _LEASES = (*LEASES, LEASE_KIND)
@@ -149,6 +149,8 @@ def _opened(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[Keyri
         keys = key_providers(settings, env, log)
         home = _home(settings, env, *keys)
         return home, home.load()
+    except FurtherKeyError:
+        raise
     except BrokerError as error:
         refused = error
     note = refused.note
