@@ -95,6 +95,21 @@ def test_a_further_key_that_is_missing_is_named_and_the_store_is_left_alone(sett
     assert (Code.KEY_MISMATCH, True, False) == (error.code, further in error.note, settings.key_file in error.note)
 
 
+@pytest.mark.parametrize("below", ["", "store"])
+def test_a_file_in_the_place_of_the_store_is_one_cause_in_the_same_words(
+    settings: Settings, log: Log, tmp_path: Path, below: str
+) -> None:
+    (tmp_path / "taken").touch()
+    settings = replace(settings, store_root=str(tmp_path / "taken" / below))
+    with pytest.raises(BrokerError) as raised:
+        init_store(settings, {}, CLOCK)
+    error = refused(settings, log)
+    assert (Code.STORE_UNAVAILABLE, str(error)) == (error.code, str(raised.value))
+    assert "a file is in its place" in error.note
+    assert f"store: {settings.store_root}" in error.note
+    assert not Path(settings.key_file).exists()
+
+
 def test_a_key_of_another_store_does_not_open_it(settings: Settings, log: Log) -> None:
     init_store(settings, {}, CLOCK)
     Path(settings.key_file).unlink()
