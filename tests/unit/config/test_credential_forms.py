@@ -53,7 +53,7 @@ def test_headers_stand_beside_another_form(tmp_path: Path) -> None:
         ("spec.inject.path", "Not a path with a field", app("{path: /x}")),
         ("spec.inject.headers.Host", "Host is not a header for a token", app('{headers: {Host: "{a}"}}')),
         (
-            "spec.fields.a.obtain",
+            "spec.fields.?.obtain",
             "Not an https address",
             app().replace("{title: A}", "{title: A, obtain: meter.example}"),
         ),
