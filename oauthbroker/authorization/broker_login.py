@@ -39,6 +39,8 @@ from oauthbroker.repository.repository import Conflict, Repository, Versioned
 
 # Hidden from a browser that did not start the login.
 SILENT = frozenset({Code.STATE_USED, Code.STATE_EXPIRED})
+# Their sentences ask for a new link. After a sign-in the one of the session is still valid.
+_LINK_STAYS = frozenset({Code.PROVIDER_DENIED, Code.INTERACTION_NEEDED, Code.EXCHANGE_FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class Logins:
             await self.finish.fail(versioned, code)
         elif refused is params.refused:
             await self._spend(versioned, login)
-            await self._note_refused(versioned.record, code)
+            await self._note_refused(versioned.record, refused)
 
     async def _log_in(
         self, app: App, login: BrokerLogin, versioned: Versioned[AuthSession], valid: ValidCallback
@@ -152,7 +154,7 @@ class Logins:
             refused = error.with_traceback(None)  # the traceback's frames hold the token response
         else:
             return await self._let_through(app, versioned)
-        await self._note_refused(versioned.record, refused.code)
+        await self._note_refused(versioned.record, refused)
         if refused.code is Code.SUBJECT_MISMATCH and versioned.record.login is not None:
             with suppress(Conflict):
                 missed = versioned.record.with_login(versioned.record.login.missed())
@@ -193,8 +195,10 @@ class Logins:
             lost = BrokerError(Code.STATE_USED)
         raise lost
 
-    async def _note_refused(self, session: AuthSession, code: Code) -> None:
-        self.finish.audit.write(LoginRefused(app=session.app, session=session.id, code=code.value), self.clock.now())
+    async def _note_refused(self, session: AuthSession, refused: BrokerError) -> None:
+        refused.hint = "signInRefused" if refused.code in _LINK_STAYS else refused.hint
+        entry = LoginRefused(app=session.app, session=session.id, code=refused.code.value)
+        self.finish.audit.write(entry, self.clock.now())
 
 
 def _is_of(session: AuthSession, params: CallbackParams) -> bool:

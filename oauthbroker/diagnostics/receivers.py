@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.diagnostics.findings import Finding
+from oauthbroker.events.forwarding.agent_forwarder import SEND_SECONDS
 from oauthbroker.events.forwarding.jetstream import INSTALL, JetStream, NatsFailed
 from oauthbroker.model.forwarders import Forwarder, Nats
 from oauthbroker.model.provider_networks import ProviderNetworks
@@ -43,7 +44,8 @@ async def _receiver(forwarder: Forwarder, settings: Settings) -> Finding:
 async def _stream(forwarder: Forwarder, nats: Nats, reach: ProviderNetworks, settings: Settings) -> Finding:
     if find_spec("nats") is None:
         return Finding("forwarders", "failure", f"{INSTALL}.", hint="Run it.", about=forwarder.name)
-    stream, least = JetStream(nats, reach=reach, ca=forwarder.ca), 2 * settings.limits.queue_lease_seconds
+    least = max(2 * settings.limits.queue_lease_seconds, 4 * SEND_SECONDS)  # the lease is extended during a send
+    stream = JetStream(nats, reach=reach, ca=forwarder.ca)
     try:
         known = await stream.duplicate_seconds()
     except NatsFailed as failed:

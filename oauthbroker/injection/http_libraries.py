@@ -7,9 +7,12 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, I
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from urllib.parse import urlsplit
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.http_client_headers import http_client
+from oauthbroker.core.path_steps import climbs
+from oauthbroker.model.token_request import WrongArgument
 
 if TYPE_CHECKING:
     import httpx2
@@ -141,13 +144,44 @@ class _SyncBody:
 def async_client(requests: RequestSender, base_url: str) -> AsyncHttpClient:
     """Return an async client of the library, whose relative addresses begin at `base_url`."""
     client: AsyncHttpClient = http_client(requests.lib.AsyncClient, InjectingTransport(requests), base_url)
+    _keep_addresses(client, requests)
     return client
 
 
 def sync_client(requests: RequestSender, base_url: str, wait: Wait) -> HttpClient:
     """Return the same without `await`."""
     client: HttpClient = http_client(requests.lib.Client, InjectingSyncTransport(requests, wait), base_url)
+    _keep_addresses(client, requests)
     return client
+
+
+def _keep_addresses(client: Any, requests: RequestSender) -> None:
+    """Check each address as the tool writes it: the library resolves the steps `.` and `..`, and sends what names a
+    scheme or `//` without a whole host to the base address."""
+    build = client.build_request
+
+    def build_request(method: Any, url: Any, *args: Any, **more: Any) -> Any:
+        try:
+            return build(method, _checked(url, client.base_url.scheme) if isinstance(url, str) else url, *args, **more)
+        except BrokerError as error:
+            refused = error
+        raise requests.failure(refused, None)
+
+    client.build_request = build_request
+
+
+def _checked(url: str, scheme: str) -> str:
+    """Return an address with the scheme of the base address where it has only a host. Raises `requestInvalid`,
+    `apiHostForbidden`."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # the library refuses it
+        return url
+    if climbs(parts.path):
+        raise WrongArgument("forwardedUrl", "path")
+    if (parts.scheme or url.startswith("//")) and not parts.netloc:
+        raise BrokerError(Code.API_HOST_FORBIDDEN)
+    return f"{scheme or 'https'}:{url}" if url.startswith("//") else url
 
 
 def library_of(library: ModuleType | None) -> Any:

@@ -61,9 +61,11 @@ Template = Annotated[str, AfterValidator(_template)]
 Path = Annotated[str, AfterValidator(_is_path)]
 _Carrier = Annotated[str, AfterValidator(_carrier)]
 _QueryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\[\]-]{1,64}$")]
-_Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
-_AWS_HOST = r"^[a-z0-9-]+\.([a-z0-9-]+|\{[A-Za-z0-9]+\})\.amazonaws\.com(\.cn)?$"
-_Address = Annotated[str, Field(max_length=500, pattern=r"^https://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[!-~]*)?$")]
+LINE = r"^[^\x00-\x1f\x7f]+$"
+_Text = Annotated[str, Field(min_length=1, max_length=200, pattern=LINE)]
+AWS_HOST = r"^[a-z0-9-]+\.([a-z0-9-]+|\{[A-Za-z0-9]+\})\.amazonaws\.com(\.cn)?$"
+ADDRESS = r"^https://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[!-~]*)?$"
+_Address = Annotated[str, Field(max_length=500, pattern=ADDRESS)]
 
 
 class FieldForm(Data):
@@ -159,7 +161,7 @@ class VerifyForm(Data):
     401 and 403. `host` is another service of AWS."""
 
     path: Path
-    host: Annotated[str, Field(max_length=200, pattern=_AWS_HOST)] = ""
+    host: Annotated[str, Field(max_length=200, pattern=AWS_HOST)] = ""
     method: Literal["GET", "POST"] = "GET"
     headers: Headers = Field(default_factory=dict)
     body: Annotated[str, Field(max_length=2000)] = ""

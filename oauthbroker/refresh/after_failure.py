@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from oauthbroker.core.clock import Clock
-from oauthbroker.core.dataclasses import dataclass
+from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.observability.logging import Log
+from oauthbroker.observability.repeats import Repeats
 from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import Grant, Token
 from oauthbroker.refresh.circuit import COUNTED, Circuits
@@ -17,7 +18,7 @@ _REFUSED_BY_US = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Failures:
     """Counts successes and failures in the `circuits`. `grant` is a grant's id everywhere."""
 
@@ -25,6 +26,11 @@ class Failures:
     clients: Clients
     clock: Clock
     log: Log
+    _repeats: Repeats = field(init=False)
+    _causes: dict[str, tuple[Code, str]] = field(default_factory=dict, init=False)  # of apps that do not work
+
+    def __post_init__(self) -> None:
+        self._repeats = Repeats(self.clock)
 
     def check_pause(self, grant: Grant, *, forced: bool) -> None:
         """Raise `providerUnreachable` while a refresh token that may be spent has to rest before the next try, and
@@ -39,6 +45,7 @@ class Failures:
     def worked(self, grant: Grant, token: Token | None) -> None:
         """Close the circuits. A token that is already over pauses its grant, or each call would fetch another one: its
         answer was slow, or gave it no time at all."""
+        self._causes.pop(grant.app, None)
         self.circuits.worked(grant.app, grant.id)
         self.clients.refreshed(grant, self.clock.now())
         if token is not None and not token.lives(0, self.clock.now()):
@@ -51,7 +58,7 @@ class Failures:
         if error.code in _REFUSED_BY_US:
             self.circuits.pause_one(app, grant, error)
         if not error.retryable:
-            self.log.warning("a token could not be fetched", app=app, code=error.code.value, note=error.note)
+            self._tell_of_request(app, error)
 
     def refused(self, begun: Grant, refused: RefreshRefused) -> RefusalAssessment:
         """Assess a refused refresh, and count it: for this grant alone, or for all grants of the app where no request
@@ -78,12 +85,20 @@ class Failures:
             self.circuits.pause_one(begun.app, begun.id, refused)  # the write-back logs it
 
     def count(self, app: str, error: BrokerError, grant: str = "", *, own: bool = False) -> None:
-        """Count a failure. Without `grant` it concerns all grants, such as metadata that cannot be read."""
+        """Count a failure. Without `grant` it concerns all grants, such as metadata that cannot be read. The log tells
+        the first one of each cause, and what pauses."""
+        is_first = self._causes.get(app) != (cause := (error.code, error.note))
+        self._causes[app] = cause
         match self.circuits.failed(app, error, grant, own=own):
             case "app":
                 self.log.warning("refreshes pause", app=app, code=error.code.value, note=error.note)
             case "grant":
                 self._tell_of_one(app, grant, error)
+            case _ if error.code in COUNTED and is_first and self._repeats.is_new(app, *cause):
+                self._tell_of_request(app, error)
+
+    def _tell_of_request(self, app: str, error: BrokerError) -> None:
+        self.log.warning("a token could not be fetched", app=app, code=error.code.value, note=error.note)
 
     def _tell_of_one(self, app: str, grant: str, error: BrokerError) -> None:
         self.log.warning(

@@ -51,11 +51,11 @@ class RefreshTransaction:
     clock: Clock
     limits: Limits
     log: Log
+    failures: Failures = field(init=False)
     _single_flight: SingleFlight[Refreshed] = field(default_factory=SingleFlight)
 
-    @property
-    def failures(self) -> Failures:
-        return Failures(circuits=self.circuits, clients=self.clients, clock=self.clock, log=self.log)
+    def __post_init__(self) -> None:
+        self.failures = Failures(circuits=self.circuits, clients=self.clients, clock=self.clock, log=self.log)
 
     async def refresh(self, job: RefreshJob) -> Refreshed:
         """Refresh the grant that the caller has seen, unless another caller has done it meanwhile.

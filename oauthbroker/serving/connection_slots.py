@@ -87,7 +87,8 @@ def _is_loopback(address: str) -> bool:
 @dataclass(slots=True)
 class Terms:
     """The terms of one listener's connections. Times in seconds; `connections` at once, half of them from one
-    address unless it is one of `proxies`. `over`: it accepts no connection any longer."""
+    address unless it is one of `proxies`. `base`: the path of `publicBaseUrl`. `over`: it accepts no connection any
+    longer."""
 
     log: Log
     _: KW_ONLY
@@ -96,6 +97,7 @@ class Terms:
     header_seconds: float = 10.0
     write_seconds: float = 60.0
     proxies: Proxies = field(default_factory=Proxies)
+    base: str = ""
     slots: ConnectionSlots[Any] = field(init=False)
     lingering: int = field(default=0, init=False)
     over: bool = field(default=False, init=False)

@@ -22,6 +22,7 @@ from oauthbroker.serving.listeners import Listeners, open_listeners
 from oauthbroker.serving.server import broker_served
 from oauthbroker.web.gate.request_limits import API, is_ours, own_hosts
 from oauthbroker.web.middleware.exchange import only_value
+from oauthbroker.web.middleware.public_path import public_path
 
 LAST_PAGE_SECONDS: Final = 3.0  # for a browser to load the page that it was just redirected to
 MOST_COMING: Final = 1000  # redirects that are remembered: strangers cause some
@@ -73,7 +74,7 @@ class EmbeddedApp:
         self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         public = urlsplit(settings.public_base_url)
         self._own_hosts, self._public = own_hosts(host, port), public.netloc
-        self._prefix = public.path.rstrip("/")
+        self._prefix = public_path(settings.public_base_url)
         self._loading, self._coming = 0, set[str]()
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -84,7 +85,7 @@ class EmbeddedApp:
         if is_ours(only_value(scope["headers"], b"host"), self._own_hosts):
             named = (b"host", self._public.encode("ascii", "ignore"))
             scope["headers"] = [named if name == b"host" else (name, value) for name, value in scope["headers"]]
-        if scope["path"].startswith(API):
+        if self._below(scope["path"]).startswith(API):
             return await self._app(scope, receive, send)
         return await self._load(scope, receive, send)
 

@@ -19,6 +19,7 @@ from oauthbroker.serving.http1.warm_connection import WarmConnection
 from oauthbroker.serving.listeners import Listeners
 from oauthbroker.web.api.local_socket import LocalOnly
 from oauthbroker.web.middleware.forwarded import Proxies
+from oauthbroker.web.middleware.public_path import public_path
 
 GRACE_SECONDS = 15  # for requests under way; longer where a provider call may take longer
 AFTER_PROVIDER_SECONDS = 5
@@ -89,6 +90,7 @@ async def broker_served(
                     connections=limits.connections,
                     write_seconds=limits.request_seconds,
                     proxies=Proxies(settings.trusted_proxies),
+                    base=public_path(settings.public_base_url),
                     metrics=broker.metrics,
                 )
                 grace = max(GRACE_SECONDS, limits.provider_seconds + AFTER_PROVIDER_SECONDS)

@@ -19,6 +19,7 @@ from oauthbroker.web.html.branding import Brand, Branded
 from oauthbroker.web.html.form_routes import Paths, Routes
 from oauthbroker.web.middleware.access_log import RequestLog
 from oauthbroker.web.middleware.forwarded import Proxies
+from oauthbroker.web.middleware.public_path import BelowPublicPath, public_path
 
 
 def plain(kind: type[Starlette]) -> type[Starlette]:
@@ -29,7 +30,8 @@ def plain(kind: type[Starlette]) -> type[Starlette]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Web:
-    """Each may be mounted below the path of `publicBaseUrl`. `app` is for one listener that serves everything."""
+    """Each may be mounted below the path of `publicBaseUrl`, and else finds it by itself. `app` is for one listener
+    that serves everything."""
 
     pages: Starlette
     api: Starlette
@@ -86,7 +88,9 @@ def _application(paths: Paths, hosts: frozenset[str], settings: Settings, reques
         seconds=settings.limits.request_seconds,
         https=settings.public_base_url.startswith("https:"),
     )
-    app.middleware_stack = gate if brand is None else Branded(gate, brand=brand)
+    served: ASGIApp = gate if brand is None else Branded(gate, brand=brand)
+    base = public_path(settings.public_base_url)
+    app.middleware_stack = BelowPublicPath(served, paths, base) if base else served
     return app
 
 

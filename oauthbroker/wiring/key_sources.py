@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from oauthbroker.config.key_file import CREDENTIALS_ENV
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.settings import KeySource, Settings
@@ -23,13 +24,31 @@ def key_providers(settings: Settings, env: Mapping[str, str], log: Log) -> tuple
     (with a warning), a systemd credential, or the key file. No key service is asked yet."""
     outside = key_free(settings)
     proxy = settings.outgoing_proxy
-    others = (provider_of(each, env, outside, proxy) for each in settings.other_keys)
+    others = (_further_of(each, env, outside, proxy) for each in settings.other_keys)
     if settings.key_service is not None:
         return (provider_of(settings.key_service, env, outside, proxy), *others)
     if env.get(KEY_ENV):
         log.warning("the key comes from the environment, which keeps it readable; use a key file")
         return (EnvKek(env[KEY_ENV]), *others)
     return (FileKek.open(Path(key_origin(settings, env)), outside=outside), *others)
+
+
+class FurtherKeyError(BrokerError):
+    """The refusal of a key of `keys.also`. Its note names the key."""
+
+
+def _further_of(
+    source: KeySource, env: Mapping[str, str], outside: tuple[Path, ...], proxy: OutgoingProxy | None
+) -> KeyProvider:
+    """Return a key of `keys.also`. Raises what `provider_of` does."""
+    try:
+        return provider_of(source, env, outside, proxy)
+    except BrokerError as error:
+        refused = error
+    note = "; ".join(filter(None, (refused.note, f"keys.also: {source.kind} {source.name}")))
+    named = FurtherKeyError(refused.code, note=note, lasting=refused.lasting, key=source.name)
+    named.hint = "furtherKeyAway" if refused.code is Code.KEY_UNKNOWN and source.kind == "file" else refused.hint
+    raise named
 
 
 def provider_of(

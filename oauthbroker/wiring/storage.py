@@ -32,8 +32,8 @@ from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.posix.checked_files import close
 from oauthbroker.store.posix.folders import open_data
 from oauthbroker.store.posix.system_calls import Fs, at_border
-from oauthbroker.wiring.key_sources import key_free, key_origin, key_providers, provider_of
-from oauthbroker.wiring.store_place import naming, naming_store, noted
+from oauthbroker.wiring.key_sources import FurtherKeyError, key_free, key_origin, key_providers, provider_of
+from oauthbroker.wiring.store_place import check_place, naming, naming_store, noted
 
 _LEASES = (*LEASES, LEASE_KIND)
 
@@ -144,11 +144,14 @@ def unlocked(settings: Settings, env: Mapping[str, str], log: Log) -> Keyring:
 
 
 def _opened(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[KeyringHome, Keyring]:
+    check_place(settings)
     keys: tuple[KeyProvider, ...] | None = None
     try:
         keys = key_providers(settings, env, log)
         home = _home(settings, env, *keys)
         return home, home.load()
+    except FurtherKeyError:
+        raise
     except BrokerError as error:
         refused = error
     note = refused.note
@@ -212,6 +215,7 @@ def init_store(settings: Settings, env: Mapping[str, str], clock: Clock) -> NewS
     Raises `keyExists` where a keyring is: nothing is ever overwritten. A further host of a database's store takes its
     key file from the first one: `keyUnknown`.
     """
+    check_place(settings)
     with naming_store(settings, env):
         url = store_url(settings, env)
         if url is not None:

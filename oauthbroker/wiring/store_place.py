@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -35,6 +36,17 @@ _FIXES: Final = {
     "ENOSYS": "its file system lacks what the store needs: name a folder on another one",
     "EIO": "the disk fails: check it",
 }
+
+
+def check_place(settings: Settings) -> None:
+    """Raise `storeUnavailable` where a file is in the place of the store's folder, or of one above it."""
+    root = Path(settings.store_root)
+    with suppress(OSError):  # what cannot be looked up is named when it is used
+        found = next((each for each in (root, *root.parents) if each.exists()), root)
+        if found.exists() and not found.is_dir():
+            fix = _FIXES["ENOTDIR"]
+            note = f"{fix}; {found}" if found != root else fix
+            raise BrokerError(Code.STORE_UNAVAILABLE, note=f"{note}; {place_of(word_of(settings), {})}", lasting=True)
 
 
 @contextmanager

@@ -76,6 +76,11 @@ async def assert_nothing_happened(harness: Harness, asked: AuthorizationRequired
     assert 0 == len([versioned async for versioned in harness.repository.grants()])
 
 
+def assert_says_the_link_stays(page: Page, code: Code) -> None:
+    assert (code.status, True) == (page.status, "The link is still valid: open it again" in page.text), page.text
+    assert "new link" not in page.text
+
+
 def refusals(harness: Harness) -> list[tuple[str, str]]:
     return [(entry.session, entry.code) for entry in harness.audit.entries if isinstance(entry, LoginRefused)]
 
@@ -190,7 +195,7 @@ async def test_the_login_being_called_off_leaves_the_link_as_it_was(harness: Har
     asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
     url = await at_the_login(harness, asked, person)
     back = await in_corp(harness).agree(url, "alice", browser=person, deny=True)
-    assert_error_page(await person.follow(back), Code.PROVIDER_DENIED)
+    assert_says_the_link_stays(await person.follow(back), Code.PROVIDER_DENIED)
     await assert_nothing_happened(harness, asked)
     assert [(asked.auth_session_id, "providerDenied")] == refusals(harness)
     assert_error_page(await person.follow(back), Code.STATE_USED)
@@ -200,9 +205,8 @@ async def test_the_login_being_called_off_leaves_the_link_as_it_was(harness: Har
 @pytest.mark.case("8")
 @pytest.mark.parametrize(
     ("word", "code"),
-    [("server_error", Code.PROVIDER_UNREACHABLE), ("unauthorized_client", Code.APP_MISCONFIGURED),
-     ("login_required", Code.INTERACTION_NEEDED)],
-)  # fmt: skip
+    [("server_error", Code.PROVIDER_UNREACHABLE), ("unauthorized_client", Code.APP_MISCONFIGURED)],
+)
 async def test_an_error_of_the_login_uses_up_only_itself_and_has_its_own_code(
     harness: Harness, word: str, code: Code
 ) -> None:
@@ -252,7 +256,7 @@ async def test_a_wrong_answer_of_the_login_is_refused(harness: Harness, spoil: A
     asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
     url = await login_callback(harness, asked, person)
     spoil(in_corp(harness).script.token)
-    assert_error_page(await person.follow(url), code)
+    (assert_says_the_link_stays if code is Code.EXCHANGE_FAILED else assert_error_page)(await person.follow(url), code)
     await assert_nothing_happened(harness, asked)
     assert_error_page(await person.follow(url), Code.STATE_USED)
     assert 1 == in_corp(harness).count("token")
@@ -283,8 +287,23 @@ async def test_a_login_called_off_without_the_promised_issuer_is_a_no_and_under_
     asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
     in_corp(harness).script.authorize.error()
     in_corp(harness).script.authorize.fields(iss=iss)
-    assert_error_page(await person.follow(await login_callback(harness, asked, person)), code)
+    page = await person.follow(await login_callback(harness, asked, person))
+    (assert_says_the_link_stays if code is Code.PROVIDER_DENIED else assert_error_page)(page, code)
     assert (code is Code.PROVIDER_DENIED) is (await harness.session(asked)).open
+
+
+@pytest.mark.parametrize("code", [Code.PROVIDER_DENIED, Code.INTERACTION_NEEDED, Code.EXCHANGE_FAILED])
+async def test_no_page_of_a_sign_in_that_ended_asks_for_a_new_link_while_the_old_one_is_valid(
+    harness: Harness, code: Code
+) -> None:
+    asked, person, script = await harness.ask_link(of=corp_turn()), harness.browser(), in_corp(harness).script
+    if code in {Code.PROVIDER_DENIED, Code.INTERACTION_NEEDED}:
+        script.authorize.error("access_denied" if code is Code.PROVIDER_DENIED else "login_required")
+    else:
+        script.token.refuse("invalid_grant")
+    assert_says_the_link_stays(await person.follow(await login_callback(harness, asked, person)), code)
+    assert [(asked.auth_session_id, code.value)] == refusals(harness)
+    assert_says_connected_at_last(await harness.connect(asked, browser=person))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.events.forwarding import agent_forwarder
 from oauthbroker.events.port import BACKOFF_SECONDS, Depth, EventLease
 from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.forwarders import Forwarder, Webhook
@@ -171,9 +173,27 @@ async def is_above(harness: Harness, count: int) -> bool:
     return counted(harness, "away") > count
 
 
-async def test_a_receiver_that_does_not_answer_is_left_after_half_the_lease_of_the_event(
-    identity_provider: IdentityProvider, receiver: WebhookReceiver
+async def test_a_receiver_may_take_longer_than_the_lease_of_the_event(
+    identity_provider: IdentityProvider,
 ):
+    class Late(WebhookReceiver):
+        async def _take(self, request: Any) -> Any:
+            answer = await super()._take(request)
+            await asyncio.sleep(2.5)
+            return answer
+
+    async with Late(signing_secret()) as receiver:
+        limits = Limits(queue_lease_seconds=1)
+        async with forwarding(identity_provider, to_webhook(receiver), clock=SystemClock(), limits=limits) as harness:
+            ids = await enqueue(harness.broker, [0, 1], instances=1)
+            await until(lambda: is_empty(harness))
+    assert ids == [each.id for each in receiver.received]
+
+
+async def test_a_receiver_that_does_not_answer_is_left_after_its_seconds(
+    identity_provider: IdentityProvider, receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(agent_forwarder, "SEND_SECONDS", 0.5)
     clock, limits = TestClock(), Limits(queue_lease_seconds=1)
     receiver.answers.append("hang")
     async with forwarding(identity_provider, to_webhook(receiver), clock=clock, limits=limits) as harness:

@@ -627,6 +627,39 @@ async def test_a_body_that_cannot_be_repeated_is_an_error_of_its_own(
         assert 1 == len(here.entries(TokenRejected)), "so that the next request has another token"
 
 
+@pytest.mark.case("102")
+@pytest.mark.parametrize(
+    ("address", "code"),
+    [
+        ("/x/../api/me", Code.REQUEST_INVALID), ("/./api/me", Code.REQUEST_INVALID), ("x/..", Code.REQUEST_INVALID),
+        ("{base}/x/../api/me", Code.REQUEST_INVALID), ("/x/%2e%2e/api/me", Code.REQUEST_INVALID),
+        ("/x/..;a/me", Code.REQUEST_INVALID), ("//evil.example/x/../y", Code.REQUEST_INVALID),
+        ("//evil.example:8443/api/me", Code.API_HOST_FORBIDDEN), ("///api/me", Code.API_HOST_FORBIDDEN),
+        ("http:/api/me", Code.API_HOST_FORBIDDEN), ("https:///api/me", Code.API_HOST_FORBIDDEN),
+        ("users:get", Code.API_HOST_FORBIDDEN),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_an_address_that_the_library_would_change_is_refused_as_the_tool_wrote_it(
+    here: Stage, library: ModuleType, address: str, code: Code
+) -> None:
+    url = address.format(base=f"http://127.0.0.1:{here.api.port}")
+    async with here.client(library=library) as client:
+        assert code is await refused(client.get(url))
+    with here.oauth.sync.client("OAuthApp/mail", library=library) as client:
+        assert code is await refused(asyncio.to_thread(client.get, url))
+    assert [] == here.api.requests
+
+
+async def test_an_address_with_a_host_alone_has_the_scheme_of_the_apps_own(here: Stage) -> None:
+    async with here.client() as client:
+        assert 201 == (await client.get(f"//127.0.0.1:{here.api.port}/v1/x?a=../b")).status_code
+        assert 201 == (await client.get("/v1/x?next=/../y#/../z")).status_code
+    assert [b"GET /v1/x?a=../b HTTP/1.1", b"GET /v1/x?next=/../y HTTP/1.1"] == [
+        head.partition(b"\r\n")[0] for head in here.api.requests
+    ]
+
+
 async def test_bad_requests_have_one_clear_error_each(here: Stage) -> None:
     async with here.client() as client, here.client("bare") as bare:
         assert Code.API_METHOD_FORBIDDEN is await refused(client.delete(here.url()))

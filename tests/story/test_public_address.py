@@ -6,15 +6,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urljoin, urlsplit
 
 import pytest
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import App
 from oauthbroker.model.token_results import Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
+from oauthbroker.web.api.proxy import _target_of
 from oauthbroker.web.words import PAGES
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
 from tests.kit.running_broker import BASE, Harness, at, file_store, public, running, user_app
@@ -35,8 +37,13 @@ def stripped(web: ASGIApp, path: str) -> ASGIApp:
     return proxy
 
 
+def unchanged(web: ASGIApp, _path: str) -> ASGIApp:
+    """Behind a proxy that forwards the path as it is."""
+    return web
+
+
 @pytest.mark.parametrize("base", [PREFIXED_BASE, PREFIXED_BASE + "/"])
-@pytest.mark.parametrize("front", [mounted, stripped])
+@pytest.mark.parametrize("front", [mounted, stripped, unchanged])
 async def test_below_a_path_prefix_links_forms_cookies_callback_and_redirect_all_work(
     identity_provider: IdentityProvider, test_clock: TestClock, front: Callable[[ASGIApp, str], ASGIApp], base: str
 ) -> None:
@@ -50,6 +57,49 @@ async def test_below_a_path_prefix_links_forms_cookies_callback_and_redirect_all
         sent = parse_qs(urlsplit(next(each.url for each in person.history if "/authorize?" in each.url)).query)
         assert [f"{PREFIXED_BASE}/oauth/callback/mail"] == sent["redirect_uri"]
         assert isinstance(await harness.ask(), Ready)
+
+
+@pytest.mark.parametrize("prefix", ["/b", "/oauth", "/connect", "/v1", "/a%20b"])
+async def test_whether_the_proxy_takes_the_path_off_or_not_each_route_answers_and_no_other(
+    identity_provider: IdentityProvider, test_clock: TestClock, prefix: str
+) -> None:
+    """Also where a route of the broker begins like the path."""
+    async with running(identity_provider, [], clock=test_clock, settings=public(BASE + prefix)) as harness:
+        app, path, host = harness.broker.asgi.app, unquote(prefix), urlsplit(BASE).netloc
+
+        async def status(asked: str, host: str = host) -> int:
+            return (await kit.ask(app, asked, host=host)).status
+
+        for below in ("/healthz", "/v1/openapi.json", "/docs", "/", "/connections"):
+            assert await status(below) == await status(path + below) != 404
+        assert 200 == await status(f"{path}/healthz", "10.0.0.7:8420"), "a probe asks by address"
+        assert 404 == await status(f"{path}{path}x/healthz") == await status("/healthz/healthz")
+        away = await kit.ask(app, "/oauth/callback/mail", host=host)
+        assert away.body == (await kit.ask(app, f"{path}/oauth/callback/mail", host=host)).body
+
+
+async def test_the_address_without_its_last_slash_leads_to_the_first_page(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    async with running(identity_provider, [], clock=test_clock, settings=public(f"{BASE}/b")) as harness:
+        person = harness.browser()
+        page = await person.open(f"{BASE}/b")
+        assert (307, f"{BASE}/b/") == (page.status, urljoin(page.url, page.location or ""))
+        page = await person.follow()
+        assert f"{BASE}/b/connections" in {urljoin(page.url, link) for link in page.document.links}
+
+
+def test_a_tool_reaches_its_provider_below_a_path_that_needs_percent_signs() -> None:
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/\u00e9 b(1)/v1/proxy/mail/-/api/me",
+        "query_string": b"",
+        "headers": [],
+    }
+    raw = b"/%C3%A9%20b(1)/v1/proxy/mail/-/api/me"
+    target = _target_of(Request({**scope, "raw_path": raw, "root_path": "/\u00e9 b(1)"}))
+    assert ("mail", "-", "/api/me") == target
 
 
 @pytest.mark.parametrize(("base", "said"), [(HTTPS, "max-age=31536000"), (BASE, None)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 from oauthbroker.config.checks.connect import sampled
 from oauthbroker.config.checks.pkce import secret_hint
@@ -12,6 +13,7 @@ from oauthbroker.config.problems import url_checks
 from oauthbroker.config.values.preset_merge import MCP, Merged, provider_options
 from oauthbroker.config.written.client_spec import ClientSpec
 from oauthbroker.core.header_names import spelled_text
+from oauthbroker.core.path_steps import climbs
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.connect_params import params_in
 from oauthbroker.model.provider_networks import is_loopback
@@ -214,6 +216,9 @@ def base_url_problem(url: str) -> tuple[str, str] | None:
     problem = url_checks.problem(url, query=False)
     if problem is None and url_checks.is_http(url) and not is_loopback(url_checks.host_of(url)):
         return "http instead of https", "write https://, http is for loopback only"
+    path = urlsplit(url).path.rstrip("/") if problem is None else ""
+    if climbs(path) or "//" in path:
+        return "a path with a step that browsers leave out", "write the path without . and .. and empty steps"
     return problem
 
 

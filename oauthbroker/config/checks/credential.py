@@ -108,7 +108,8 @@ def check_credential(written: Written[CredentialAppSpec], app: Merged, forms: Cr
     elif written.whole("inject") and written.whole("fields"):
         _check_placeholders(written, app, forms, forms.inject)
     hosts = api_of(app).hosts
-    if not hosts and written.whole("api", "hosts") and (spec.api is None or spec.api.hosts is None):
+    unnamed = not app.place.named_hosts and (spec.api is None or spec.api.hosts is None)  # else a parameter is missing
+    if not hosts and written.whole("api", "hosts") and unnamed:
         written.missing(("api", "hosts"), "write the hosts of the API: a credential goes nowhere else")
     elif hosts and isinstance(hosts[0], AccountHost):
         what = "a host that differs by account, where the credential has to be checked"

@@ -16,13 +16,15 @@ from oauthbroker.config.written.fields import Strict
 from oauthbroker.config.written.kinds import Kinds, Reader, known_names
 from oauthbroker.config.written.resource_specs import OAuthAppSpec
 from oauthbroker.core.dataclasses import dataclass, field
+from oauthbroker.core.header_names import ORDINARY, spelled_text
 from oauthbroker.core.spelling import nearest
+from oauthbroker.providers.credential_form import ADDRESS, AWS_HOST, LINE
 
 S = TypeVar("S", bound=Strict)
 _Error = tuple[str, Keys, dict[str, Any]]
 _LITERAL = re.compile(r"'([^']*)'")
 
-_BOUNDS = {"expected", "ge", "gt", "le", "min_length", "max_length"}
+_BOUNDS = {"pattern", "expected", "ge", "gt", "le", "min_length", "max_length"}
 _LENGTHS = {
     "string_too_short": ("too short", "write at least {} characters", "min_length"),
     "string_too_long": ("too long", "write at most {} characters", "max_length"),
@@ -100,6 +102,16 @@ _WORDS: dict[str, tuple[str, str]] = {
     "scope": ("not a scope", "write one scope an item, no spaces, quotes or commas"),
     "issuer_template": ("not an issuer", "write https://host/{claim}/path"),
     "anyone_in_list": ("the word `anyone` stands in a list", "write `authorizers: anyone`, or name accounts"),
+}
+
+# What a text has to match, where that is no name.
+_WORDS_OF_PATTERN = {
+    AWS_HOST: (
+        "not a host of AWS",
+        "remove it: the check goes to the first of api.hosts, which a preset has from params",
+    ),
+    ADDRESS: ("not an https address", "write https://host/path"),
+    LINE: ("not one line of text", "remove line breaks and control characters"),
 }
 
 
@@ -224,8 +236,11 @@ class Shaping:
             what, hint = "empty", "write a value or remove the field"
         else:
             what, hint = _words(kind, context)
+        shown = masked(full)
+        if kind == "token_header" and spelled_text(str(full[-1])).encode() in ORDINARY:
+            shown, what = (*shown[:-1], full[-1]), f"{full[-1]} is {what}"
         place = document.key_at(full) if value is None else document.value_at(full)
-        problems.add(place, dotted(masked(full)), what, hint)
+        problems.add(place, dotted(shown), what, hint)
         return path
 
 
@@ -245,14 +260,16 @@ def _words(kind: str, context: dict[str, Any]) -> tuple[str, str]:
     if kind == "literal_error":
         return "unknown value", f"use {context['expected']}"
     if kind == "greater_than_equal":
-        return "too small", f"write at least {context['ge']:g}"
+        return "too small", f"write at least {context['ge']:.15g}"
     if kind == "greater_than":
-        return "too small", f"write more than {context['gt']:g}"
+        return "too small", f"write more than {context['gt']:.15g}"
     if kind == "less_than_equal":
-        return "too large", f"write at most {context['le']:g}"
+        return "too large", f"write at most {context['le']:.15g}"
     if kind in _LENGTHS:
         what, hint, bound = _LENGTHS[kind]
         return what, hint.format(context[bound])
+    if context.get("pattern") in _WORDS_OF_PATTERN:
+        return _WORDS_OF_PATTERN[context["pattern"]]
     return _WORDS.get(kind, ("not valid here", "correct it, or remove it"))
 
 

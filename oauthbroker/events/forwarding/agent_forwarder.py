@@ -2,7 +2,7 @@
 
 1. Take the agent's lease in the store: one process in the whole cluster forwards an agent.
 2. Lease events from the queue, which gives only the oldest of each instance.
-3. Send. Several instances are served at once.
+3. Send, and extend the event's lease meanwhile. Several instances are served at once.
 4. Settle by what became of it: ack, nack (the queue backs off, and after the last attempt makes a dead letter), or give
    back and pause, if the receiver can take no event at all.
 
@@ -61,7 +61,7 @@ class AgentForwarder:
             life,
         )
         self._clock, self._metrics, self._log = parts.clock, parts.metrics, parts.log.bind(forwarder=name, agent=agent)
-        self._seconds = min(SEND_SECONDS, parts.limits.queue_lease_seconds / 2)  # the event stays leased meanwhile
+        self._extend_seconds = parts.limits.queue_lease_seconds / 3
         self._capacity = asyncio.Semaphore(AT_ONCE)
         self._held_locks, self._repeats = HeldLocks(self._clock, self._log), Repeats(self._clock)
         self._failures, self._resume_at = 0, 0.0
@@ -113,18 +113,28 @@ class AgentForwarder:
 
     async def _forward(self, delivery: EventLease) -> None:
         try:
-            made = await self._sender.send(delivery.event, seconds=self._seconds)
-            self._metrics.add(Metric.EVENTS_FORWARDED, self._name, made.outcome)
-            await self._settle(delivery, made)
+            made: list[SentEvent] = []
+            if await delivery.extended_during(self._send(delivery, made), self._extend_seconds):
+                await self._settle(delivery, made[0])
+            else:
+                self._note_unsettled(Code.LEASE_LOST)
         except BrokerError as error:
-            if self._repeats.is_new("not settled", error.code.value):
-                self._log.warning("a forwarded event is not settled, and will be sent again", code=error.code.value)
+            self._note_unsettled(error.code)
         except asyncio.CancelledError:
             with suppress(BrokerError):
                 await delivery.give_back()
             raise
         finally:
             self._capacity.release()
+
+    def _note_unsettled(self, code: Code) -> None:
+        if self._repeats.is_new("not settled", code.value):
+            self._log.warning("a forwarded event is not settled, and will be sent again", code=code.value)
+
+    async def _send(self, delivery: EventLease, made: list[SentEvent]) -> None:
+        """Send an event and add what became of it to `made`."""
+        made.append(await self._sender.send(delivery.event, seconds=SEND_SECONDS))
+        self._metrics.add(Metric.EVENTS_FORWARDED, self._name, made[0].outcome)
 
     async def _settle(self, delivery: EventLease, made: SentEvent) -> None:
         if made.outcome == "taken":

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from oauthbroker.core.errors import Code, Locale
+from oauthbroker.core.errors import Code
 from oauthbroker.serving.connection_slots import ConnectionSlot, Terms
 from oauthbroker.serving.http1.flow_control import UNTIL_THE_END, HeldFlow
 from oauthbroker.serving.http1.head_parser import CHUNKS, HEAD_LIMIT, Malformed, refusal_bytes, validate
@@ -99,7 +99,7 @@ class HttpConnection(HttpToolsProtocol):
         if loser is not None:
             loser.transport.abort()
         if self._slot == "probe":
-            self.app = partial(_serve_probes, self.app, terms.locale)
+            self.app = partial(_serve_probes, self.app, terms)
         if self._slot != "none":
             return
         terms.turn_away(self.loop.time())
@@ -273,12 +273,12 @@ async def _serve_named(app: ASGIApp, uid: int | None, scope: Scope, receive: Rec
     await app(scope, receive, send)
 
 
-async def _serve_probes(app: ASGIApp, locale: Locale, scope: Scope, receive: Receive, send: Send) -> None:
+async def _serve_probes(app: ASGIApp, terms: Terms, scope: Scope, receive: Receive, send: Send) -> None:
     """Serve health probes only: a full broker is still alive."""
-    if scope["path"] in PROBES:
+    if scope["path"].removeprefix(terms.base) in PROBES:
         await app(scope, receive, send)
         return
-    head, _, body = refusal_bytes(503, Code.SERVER_BUSY, locale).partition(b"\r\n\r\n")
+    head, _, body = refusal_bytes(503, Code.SERVER_BUSY, terms.locale).partition(b"\r\n\r\n")
     lines = [line.partition(b": ") for line in head.split(b"\r\n")[1:]]
     headers = [(name, value) for name, _, value in lines]
     await send({"type": "http.response.start", "status": 503, "headers": headers})

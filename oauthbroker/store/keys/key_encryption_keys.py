@@ -14,7 +14,7 @@ from typing import Protocol
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.keys.key_wrapping import open_box, seal_box
-from oauthbroker.store.posix.atomic_files import create_whole
+from oauthbroker.store.posix.atomic_files import create_whole, lock_soon
 from oauthbroker.store.posix.checked_files import check_root, closing, sync_names
 from oauthbroker.store.posix.system_calls import Fs, at_border
 
@@ -133,8 +133,7 @@ def _write_key(fs: Fs, path: Path, text: bytes) -> bool:
     """Write the key file; False if one exists. A lock on the folder lets one writer win."""
     with closing(fs, fs.open_root(path.parent)) as folder:
         check_root(fs.fstat(folder))
-        if not fs.try_lock(folder):
-            raise BrokerError(Code.STORE_LOCKED)
+        lock_soon(fs, folder)
         if path.name in fs.listdir(folder):
             return False
         create_whole(fs, folder, path.name, text)

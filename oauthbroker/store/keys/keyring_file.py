@@ -5,8 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.posix.atomic_files import create_whole
+from oauthbroker.store.posix.atomic_files import create_whole, lock_soon
 from oauthbroker.store.posix.checked_files import check_folder, closing, content_of
 from oauthbroker.store.posix.folders import CORRUPT, LOCKS, open_data
 from oauthbroker.store.posix.system_calls import Fs
@@ -29,8 +28,7 @@ def read_keyring(fs: Fs, path: Path) -> bytes | None:
 def write_keyring(fs: Fs, path: Path, text: bytes) -> bool:
     """Create the keyring file; False if a keyring or records exist. A lock on the folder lets one writer win."""
     with closing(fs, open_data(fs, path.parent.parent)) as folder:
-        if not fs.try_lock(folder):
-            raise BrokerError(Code.STORE_LOCKED)
+        lock_soon(fs, folder)
         if _is_taken(fs, folder, path.name):
             return False
         create_whole(fs, folder, path.name, text)

@@ -12,6 +12,7 @@ from oauthbroker.store.posix.checked_files import check_file, close, closing
 from oauthbroker.store.posix.system_calls import Fs
 
 TEMP: Final = ".tmp"
+LOCK_SECONDS: Final = 10.0
 _AT_ONCE = 8  # a disk that is well again gets rid of them over the next writes
 
 
@@ -96,6 +97,15 @@ def collect_temps(fs: Fs, folder: int, start: str = ".") -> None:
                 check_file(fs.fstat(fd))
                 if fs.try_lock(fd):
                     fs.unlink(name, dir_fd=folder)
+
+
+def lock_soon(fs: Fs, folder: int) -> None:
+    """Lock a folder in which other commands may make a file of their own at this moment. Raises `storeLocked`."""
+    late = fs.monotonic() + LOCK_SECONDS
+    while not fs.try_lock(folder):
+        if fs.monotonic() >= late:
+            raise BrokerError(Code.STORE_LOCKED, note="another process makes a file in this folder")
+        fs.give_way()
 
 
 def create_whole(fs: Fs, folder: int, name: str, data: bytes) -> None:

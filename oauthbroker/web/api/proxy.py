@@ -40,6 +40,7 @@ MOST_AT_ONCE = 32  # requests under way of one turn
 STILL_SECONDS = 15.0  # between two looks at the turn, while an answer goes on
 FIRST_HOST = "-"  # in the path: the first of the app's hosts
 NETWORK = "OAuthBroker-Network"  # of a refusal: how the provider was not reached, by httpx's name for it
+_PATH = "/:@!$&'()*+,;=~"  # what needs no percent sign in a path (RFC 3986 section 3.3)
 _TIMEOUT = b"oauthbroker-timeout"
 _SCOPES = b"oauthbroker-scopes"
 _ACCOUNT = b"oauthbroker-account"
@@ -173,7 +174,7 @@ def _target_of(request: Request) -> ProxyTarget:
     """Read the target byte for byte: servers decode and resolve paths in their own ways. Raises `requestInvalid`."""
     scope = request.scope
     raw: bytes = scope.get("raw_path") or quote(scope["path"], errors="replace").encode()
-    prefix = f"{scope.get('root_path', '')}{PROXIED}".encode()
+    prefix = f"{quote(scope.get('root_path', ''), safe=_PATH)}{PROXIED}".encode()
     app, _, rest = raw.removeprefix(prefix).partition(b"/")
     host, slash, path = rest.partition(b"/")
     if not raw.startswith(prefix) or not slash:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -45,15 +45,26 @@ class Paths(Router):
         """Take these routes. A request under way goes on with the route it came to."""
         own = [each for each in routes if isinstance(each, OwnMethods) and not each.param_convertors]
         self.routes[:], self._fixed = routes, {each.path: each for each in reversed(own)}
+        self._first_steps = {_first_step(getattr(each, "path", "")) for each in routes}
+
+    def begin(self, path: str) -> bool:
+        """Return whether a route begins with the first step of a path."""
+        return _first_step(path) in self._first_steps
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = below_root(scope) if scope["type"] == "http" else ""
         route = self._fixed.get(path)
-        if route is None:
+        if not path and scope["type"] == "http":  # the page's links are relative
+            await RedirectResponse(f"{scope.get('root_path', '')}/")(scope, receive, send)
+        elif route is None:
             await super().__call__(scope, receive, send)
         else:
             scope["route"] = route
             await route.app(scope, receive, send)
+
+
+def _first_step(path: str) -> str:
+    return path.removeprefix("/").partition("/")[0]
 
 
 def below_root(scope: Scope) -> str:

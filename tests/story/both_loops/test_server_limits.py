@@ -454,6 +454,16 @@ async def test_more_connections_than_there_may_be_are_refused_and_probes_still_g
         await hang_up(held)
 
 
+@pytest.mark.case("83")
+async def test_a_full_broker_answers_probes_below_its_public_path_and_nothing_else_there() -> None:
+    async with a_site(connections=10, base="/b") as site:
+        held = await idle(site, 5, *HALVES)
+        paths = ("/b/healthz", "/healthz", "/b/other", "/bhealthz", "/c/healthz")
+        answered = [(await site.say(get(path))).status for path in paths]
+        assert [404, 200, 503, 503, 503] == answered, "404: this application has no public path"
+        await hang_up(held)
+
+
 @pytest.mark.slow
 @pytest.mark.case("83")
 async def test_probes_of_a_full_broker_are_answered_for_as_long_as_others_are_refused() -> None:

@@ -44,9 +44,9 @@ http {{
 class Proxy:
     """nginx with the page's configuration, in a folder of its own, in front of two ports."""
 
-    def __init__(self, folder: Path, pages: int, api: int) -> None:
+    def __init__(self, folder: Path, pages: int, api: int, path: str = "") -> None:
         self.folder, self.port = folder, free_port()
-        self.base = f"https://127.0.0.1:{self.port}"
+        self.base = f"https://127.0.0.1:{self.port}{path}"
         self.authority = Authority(folder)
         self.authority.issue()
         [pem] = folder.glob("server-*.pem")
@@ -149,11 +149,17 @@ async def test_the_broker_is_told_the_host_unchanged_and_the_address_that_nginx_
 
 
 @pytest.fixture
-def stage(tmp_path: Path, idp: IdentityProvider, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> tuple[Desk, Proxy, str]:  # fmt: skip
+def path() -> str:
+    """Of `publicBaseUrl`."""
+    return ""
+
+
+@pytest.fixture
+def stage(path: str, tmp_path: Path, idp: IdentityProvider, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> tuple[Desk, Proxy, str]:  # fmt: skip
     """The page's Broker, with an app; not served yet. The third is where its API listens."""
     desk, api = Desk(tmp_path, canaries, monkeypatch, capsys), free_port()
     (tmp_path / "nginx").mkdir()
-    proxy = Proxy(tmp_path / "nginx", desk.port, api)
+    proxy = Proxy(tmp_path / "nginx", desk.port, api, path)
     secret = desk.serve_app_of(idp)
     idp.change("client-mail", redirect_uris=(f"{proxy.base}/oauth/callback/mail",))
     [bundle] = of(PAGE, "yaml")
@@ -200,6 +206,7 @@ async def agree(proxy: Proxy, idp: IdentityProvider, canaries: Canaries, link: s
     assert 200 == page.status, page.text
 
 
+@pytest.mark.parametrize("path", ["", "/b"])
 async def test_a_person_connects_over_tls_and_the_api_and_the_logs_keep_to_themselves(
     stage: tuple[Desk, Proxy, str], key: dict[str, str], idp: IdentityProvider, canaries: Canaries
 ) -> None:

@@ -412,6 +412,10 @@ BROKERS = [
     broker("a public address with plain http", "spec.publicBaseUrl", "http is for loopback only", ("https://broker.example", f"@@http://{CANARY}.example")),
     broker("a public address with a query", "spec.publicBaseUrl", "query or fragment", ("https://broker.example", f"@@https://broker.example?{CANARY}")),
     broker("a public address with a user", "spec.publicBaseUrl", "a user name in a URL", ("https://broker.example", f"@@https://{CANARY}@broker.example")),
+    *(
+        broker(f"a public address with {step!r} in its path", "spec.publicBaseUrl", "a step that browsers leave out", ("https://broker.example", f"@@https://broker.example/{CANARY}/{step}b"))
+        for step in ("../", "./", "%2e%2e/", "/")
+    ),
     broker("no public address while others can connect", "spec.publicBaseUrl", "missing", ("  publicBaseUrl: https://broker.example\n", ""), ("host: 127.0.0.1", "host: 0.0.0.0"), ("spec:\n", "@@spec:\n")),
     broker("a host that is half an IPv6 address", "spec.listen.host", "not a host or address", ("host: 127.0.0.1", 'host: @@"1::2::3"')),
     broker("a host with a path", "spec.listen.host", "not a host or address", ("host: 127.0.0.1", f"host: @@a/{CANARY}")),

@@ -9,7 +9,7 @@ import pytest
 from oauthbroker.config import load
 from oauthbroker.providers.credentials import credential_presets
 from oauthbroker.providers.credentials.credential_preset import CredentialPreset
-from tests.unit.config.bundles import HEAD, write
+from tests.unit.config.bundles import HEAD, problems_in, write
 
 ALL = [pytest.param(preset, id=name) for name, preset in credential_presets().items()]
 BROKER = f'{HEAD}kind: Broker\nmetadata: {{name: broker}}\nspec: {{publicBaseUrl: "http://127.0.0.1:8484"}}\n'
@@ -31,6 +31,12 @@ def test_evidence_speaks_of_facts_alone_and_notes_are_short(preset: CredentialPr
     assert all(len(note.split()) <= 40 for note in preset.notes), preset.notes
     assert preset.documentation
     assert preset.verify is not None or preset.name in UNCHECKED
+
+
+def test_a_parameter_of_the_host_that_lacks_is_one_problem(tmp_path: Path):
+    app = f"{HEAD}kind: CredentialApp\nmetadata: {{name: a}}\nspec: {{provider: jira, subjectMode: user}}\n"
+    (problem,) = problems_in(write(tmp_path, broker=BROKER, app=app))
+    assert "spec.params.site" == problem.path
 
 
 def test_an_app_with_hosts_of_its_own_keeps_the_check_that_has_one(tmp_path: Path):

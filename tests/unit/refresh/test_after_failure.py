@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.observability.logging import json_log
+from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import RefreshState
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.refresh.after_failure import Failures
@@ -85,7 +87,30 @@ def test_a_refresh_token_rests_after_a_lost_answer_and_after_it_was_given_up(
 
 
 @pytest.mark.parametrize("code", [Code.PROVIDER_UNREACHABLE, Code.APP_MISCONFIGURED, Code.EXCHANGE_FAILED])
-def test_a_fetch_that_failed_for_good_is_told_to_the_operator(world: World, code: Code) -> None:
-    error = BrokerError(code, note="why")
-    world.after.not_fetched("mail", GRANT.id, error)
-    assert error.retryable is not ("a token could not be fetched" in world.text.getvalue())
+def test_the_first_fetch_that_failed_is_told_to_the_operator(world: World, code: Code) -> None:
+    world.after.not_fetched("mail", GRANT.id, BrokerError(code, note="why"))
+    assert ("mail", code.value, "why") in told(world)
+
+
+def told(world: World) -> list[tuple[str, str, str]]:
+    """Return app, code and note of the lines that name the cause of one request."""
+    lines = map(json.loads, world.text.getvalue().splitlines())
+    return [
+        (line["app"], line["code"], line["note"]) for line in lines if line["event"] == "a token could not be fetched"
+    ]
+
+
+def test_the_log_has_the_cause_of_a_failing_refresh_once_until_the_app_works_again(world: World) -> None:
+    down, opens = (
+        RefreshRefused(Code.PROVIDER_UNREACHABLE, note=note, spent=False) for note in ("the proxy is down", "TLS")
+    )
+    for _ in range(20):
+        world.after.refused(GRANT, down)
+        world.clock.advance(30)
+    assert [("mail", "providerUnreachable", "the proxy is down")] == told(world)
+    world.after.refused(GRANT, opens)
+    assert [("mail", "providerUnreachable", "TLS")] == told(world)[1:]
+    for _ in range(20):  # an app that works now and then
+        world.after.worked(GRANT, token_with())
+        world.after.refused(GRANT, down)
+    assert 3 == len(told(world))

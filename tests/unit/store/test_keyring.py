@@ -8,6 +8,7 @@ import os
 import pickle
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.keys.key_encryption_keys import EnvKek, FileKek
 from oauthbroker.store.keys.keyring import SeedState
 from oauthbroker.store.keys.keyring_home import KeyringFile
+from oauthbroker.store.posix import atomic_files
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.clock import TestClock
 
 
@@ -231,8 +234,22 @@ def test_of_many_creators_at_once_one_makes_the_keyring(kek, path):
     for thread in threads:
         thread.join()
     assert [KeyringFile(path, kek).load().store_id] == made
-    assert {Code.KEY_EXISTS, Code.STORE_LOCKED} >= set(refused)
+    assert [Code.KEY_EXISTS] * 7 == refused
     assert [path] == list(path.parent.iterdir())
+
+
+def test_many_keys_are_made_in_one_folder_at_once(tmp_path):
+    with ThreadPoolExecutor(16) as threads:
+        keys = threads.map(lambda number: FileKek.create(tmp_path / f"{number}.kek").id(), range(64))
+        assert 64 == len(set(keys))
+
+
+def test_a_key_folder_that_stays_locked_is_named_by_the_refusal(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic_files, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(Fs, "try_lock", lambda *_: False)
+    with pytest.raises(BrokerError) as raised:
+        FileKek.create(tmp_path / "broker.kek")
+    assert (Code.STORE_LOCKED, "another process makes a file in this folder") == (raised.value.code, raised.value.note)
 
 
 @pytest.mark.case("69")

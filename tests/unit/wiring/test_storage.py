@@ -12,7 +12,7 @@ from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.settings import Settings
+from oauthbroker.model.settings import KeySource, Settings
 from oauthbroker.observability.logging import Log, json_log
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.keys.key_encryption_keys import FileKek
@@ -79,6 +79,35 @@ def test_a_refusal_names_the_place_of_the_key_and_says_how_to_make_a_first_store
     error = refused(settings, log)
     assert "Put the key file back." in error.message(), "there is a store, and its key is missing"
     assert f"move {settings.store_root} away" in error.message()
+
+
+def test_a_further_key_that_is_missing_is_named_and_the_store_is_left_alone(settings: Settings, log: Log) -> None:
+    init_store(settings, {}, CLOCK)
+    further = str(Path(settings.key_file).with_name("further"))
+    error = refused(replace(settings, other_keys=(KeySource("file", further),)), log)
+    assert (Code.KEY_UNKNOWN, True) == (error.code, further in error.message())
+    assert "`oauthbroker keys new`" in error.message()
+    assert settings.key_file not in str(error), "this one is there"
+    assert " away" not in error.message()
+    Path(further).write_text("none")
+    Path(further).chmod(0o600)
+    error = refused(replace(settings, other_keys=(KeySource("file", further),)), log)
+    assert (Code.KEY_MISMATCH, True, False) == (error.code, further in error.note, settings.key_file in error.note)
+
+
+@pytest.mark.parametrize("below", ["", "store"])
+def test_a_file_in_the_place_of_the_store_is_one_cause_in_the_same_words(
+    settings: Settings, log: Log, tmp_path: Path, below: str
+) -> None:
+    (tmp_path / "taken").touch()
+    settings = replace(settings, store_root=str(tmp_path / "taken" / below))
+    with pytest.raises(BrokerError) as raised:
+        init_store(settings, {}, CLOCK)
+    error = refused(settings, log)
+    assert (Code.STORE_UNAVAILABLE, str(error)) == (error.code, str(raised.value))
+    assert "a file is in its place" in error.note
+    assert f"store: {settings.store_root}" in error.note
+    assert not Path(settings.key_file).exists()
 
 
 def test_a_key_of_another_store_does_not_open_it(settings: Settings, log: Log) -> None:
