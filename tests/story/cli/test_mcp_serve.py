@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -207,6 +208,36 @@ def test_of_two_hosts_the_second_serves_the_pages_after_the_first_has_ended(desk
             assert first.stdin is not None
             first.stdin.close()
             wait_for(second, b"The pages are served")
+
+
+def test_an_address_that_another_program_has_is_refused(desk: Desk, idp: IdentityProvider) -> None:
+    configure(desk, idp, 1)
+    with socket.create_server(("127.0.0.1", 0)) as foreign:
+        port = foreign.getsockname()[1]
+        done = command("mcp", "serve", "--http", f"127.0.0.1:{port}", cwd=desk.folder)
+    assert (2, "") == (done.code, done.out)
+    assert f"cannot listen on 127.0.0.1 port {port}: another process listens there. Choose another" in done.err
+
+
+def test_the_tools_and_the_pages_need_two_ports(desk: Desk, idp: IdentityProvider) -> None:
+    configure(desk, idp, 1)
+    done = command("mcp", "serve", "--http", f"127.0.0.1:{desk.port}", cwd=desk.folder)
+    assert (2, "") == (done.code, done.out)
+    assert f"port {desk.port} is that of spec.listen" in done.err
+
+
+async def test_links_never_lead_to_a_foreign_program(desk: Desk, idp: IdentityProvider) -> None:
+    """It has the pages' address and answers like a broker, but has none of the store's keys."""
+
+    async def app(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b'{"status": "ok", "challenge": "%064d"}' % 0})
+
+    await asyncio.to_thread(configure, desk, idp, 1)
+    async with served(app, desk.port):
+        done = await asyncio.to_thread(command, "mcp", "serve", cwd=desk.folder)
+    assert (2, "") == (done.code, done.out)
+    assert f"port {desk.port}: another process listens there. Links lead there, but no broker" in done.err
 
 
 async def test_a_signal_ends_a_call_that_waits_for_the_user(desk: Desk, idp: IdentityProvider) -> None:
