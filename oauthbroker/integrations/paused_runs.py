@@ -42,13 +42,8 @@ class PausedRuns:
             before = (there or {}).get(run, {"waits": {}, "pauses": 0})
             number = before["pauses"] + 1
             added = {each: {"app": connection, "pause": number} for each, connection in waits.items()}
-            entry = {
-                "turn": about,
-                "state": state,
-                "pauses": number,
-                "waits": {**({} if anew else before["waits"]), **added},
-            }
-            return {**(there or {}), run: entry}
+            waits_now = added if anew else {**before["waits"], **added}
+            return {**(there or {}), run: {"turn": about, "state": state, "pauses": number, "waits": waits_now}}
 
         await self._values.change(_key(turn), put, subjects=_subjects)
         for session_id in session_ids:
