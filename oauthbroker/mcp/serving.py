@@ -158,10 +158,8 @@ async def _serve_pages(broker: Broker, pages: uvicorn.Server, listener: socket.s
     settings = broker.bundle.settings
     if listener is None and settings.listen_host in LOOPBACK:
         sys.stderr.write("Another process serves the pages.\n")
-    while listener is None and settings.listen_host in LOOPBACK:
+    while listener is None and settings.listen_host in LOOPBACK and not pages.should_exit:
         await anyio.sleep(RETRY_SECONDS)
-        if pages.should_exit:
-            return
         with suppress(BrokerError):
             listener = _listening(settings.listen_host, settings.listen_port)
     if listener is not None:
