@@ -91,6 +91,7 @@ class Broker:
         plugin_audit: PluginAudit,
         plugin_state: Callable[[str], PluginState],
         serves: Serves,
+        serves_at: Callable[[str, int], Awaitable[bool]],
     ) -> None:
         self.events = services.events
         self.grants = services.grants
@@ -112,6 +113,7 @@ class Broker:
         self._plugin_audit = plugin_audit
         self._plugin_state = plugin_state
         self._serves = serves
+        self._serves_at = serves_at
 
     def serving(self, host: str | None = None, port: int | None = None) -> AbstractAsyncContextManager[str]:
         """Serve the pages and the API in this event loop for an `async with` block, which gets the address, such as
@@ -121,6 +123,11 @@ class Broker:
         Raises `configInvalid`, whose note says why, where it cannot listen, and for a host away from loopback while
         `publicBaseUrl` is a loopback address; `storeUnavailable` once the broker is closed."""
         return self._serves(self, host, port)
+
+    async def serves_at(self, host: str, port: int) -> bool:
+        """Return whether a broker of this store listens at an address of this machine. The one that does proves that it
+        holds the store's keys; False for every other program, and without an answer in five seconds."""
+        return await self._serves_at(host, port)
 
     @property
     def bundle(self) -> Bundle:

@@ -19,10 +19,9 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.client_registration import client_document, client_document_url
 from oauthbroker.protocol.protected_resource import ProtectedResources
-from oauthbroker.records.registered_client import RegisteredClient
+from oauthbroker.records.registered_client import GOOD, RegisteredClient
 from oauthbroker.repository.repository import Repository
 
-GOOD: Final = timedelta(days=1)
 FAILURE_SECONDS: Final = 30
 UNKNOWN_SECONDS: Final = 600  # that a server refuses a client before it is given up: a fault that passes ends no grant
 _REGISTERS: Final = frozenset({Code.MCP_REGISTRATION_NEEDED, Code.MCP_UNSUPPORTED})
@@ -67,7 +66,7 @@ class McpClients:
         if app.mcp is None:
             return app
         known = await self._stored(app)
-        if known is None or (new_session and self._is_old(known[1])):
+        if known is None or (new_session and known[1].is_to_check(self.clock.now())):
             failed = await self._failure_of(app)
             if failed is not None and (known is None or not failed.retryable):
                 raise BrokerError(failed.code, note=failed.note, retry_after_seconds=failed.retry_after_seconds)
@@ -85,7 +84,8 @@ class McpClients:
         return () if found is None else found.first_scopes
 
     async def answered(self, app: App, *, refused: bool) -> None:
-        """Give up a registered client that its server has forgotten. The next token call registers another one."""
+        """Note whether a server knows a registered client. After a refusal it is asked before the next link; after ten
+        minutes of them the client is given up, and the next token call registers another one."""
         if not refused or app.mcp is None or app.mcp.has_client:
             self._unknown.pop(app.name, None)
             return
@@ -93,6 +93,7 @@ class McpClients:
         client, since = self._unknown.get(app.name, ("", now))
         self._unknown[app.name] = mine, since if client == mine else now
         if client != mine or now - since < UNKNOWN_SECONDS:
+            await self.recheck(app.name, until=self.clock.now(), client_id=mine)
             return
         with suppress(BrokerError):  # the next refusal tries it again
             found = await self.repository.clients.get(app.name)
@@ -100,10 +101,10 @@ class McpClients:
                 await self.repository.clients.remove(app.name)
                 self.log.warning("a registered client is unknown to its server, and is given up", app=app.name)
 
-    async def recheck(self, name: str, *, until: datetime | None = None) -> bool:
+    async def recheck(self, name: str, *, until: datetime | None = None, client_id: str = "") -> bool:
         """Ask the server again before the next link of an app: the last one led nowhere, perhaps to an error page for a
         client that the server has forgotten. Return whether it will be: not if it was asked after `until`, by default
-        ten minutes ago. Raises nothing."""
+        ten minutes ago, and not if another client than `client_id` is in use by now. Raises nothing."""
         app = self.config.apps.get(name)
         if app is None or app.mcp is None:
             return False
@@ -111,7 +112,9 @@ class McpClients:
         with suppress(BrokerError):  # another link that leads nowhere asks for another look
             async with self.repository.registration(name, wait=0):
                 found = await self.repository.clients.get(name)
-                if found is not None and found.looked_at <= until and not self._is_old(found):
+                if found is None or client_id not in {"", found.client_id}:
+                    return False
+                if found.looked_at <= until and not found.is_to_check(self.clock.now()):
                     await self.repository.clients.replace(replace(found, looked_at=found.looked_at - GOOD))
                     return True
         return False
@@ -133,7 +136,7 @@ class McpClients:
             return recent
         async with self.repository.registration(app.name, wait=PROVIDER_CALLS * self.limits.provider_seconds):
             known, recent = await self._stored(app), self._recent_failure(app)  # of a call that came before
-            if recent is not None or (known is not None and not self._is_old(known[1])):
+            if recent is not None or (known is not None and not known[1].is_to_check(self.clock.now())):
                 return recent
             try:
                 asked = await self._asked(app, known and known[1])
@@ -181,6 +184,3 @@ class McpClients:
         if old is not None and old.issuer == issuer:
             return await self.registrations.checked(app, old, blank)
         return await self.registrations.new(app, blank)
-
-    def _is_old(self, found: RegisteredClient) -> bool:
-        return not timedelta(0) <= self.clock.now() - found.looked_at < GOOD

@@ -214,8 +214,13 @@ class PagesService:
         """
         await self.mcp_clients.sync()
         app = self.apps.get(app.name, app)
-        with span(Span.CALLBACK, app=app.name):
-            session = await self.callback.receive(app, query, cookie_of, place)
+        try:
+            with span(Span.CALLBACK, app=app.name):
+                session = await self.callback.receive(app, query, cookie_of, place)
+        except BrokerError as error:
+            if error.code is Code.APP_MISCONFIGURED:  # perhaps the server has forgotten the client
+                await self.mcp_clients.recheck(app.name, until=self.now())
+            raise
         return CallbackArrival(session.locator, session.pending_code is not None)
 
     async def log_in(self, query: bytes, cookie_of: CookieJar) -> LoggedIn:

@@ -195,9 +195,7 @@ def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
     except SystemExit as end:
         return (end.code if isinstance(end.code, int) else CRASHED), None
     except (BrokerError, Refused) as error:
-        refusal = _naming_config(error, arguments)
-        status = tell(refusal)
-        return (start_status(refusal) if _split(arguments)[1] == "serve" else status), refusal
+        return _refuse(error, arguments)
     except Stopped as stopped:
         typer.echo(str(stopped), err=True)
         return STOPPED, stopped
@@ -208,8 +206,19 @@ def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
         _tell_usage(wrong)
         return wrong.exit_code, wrong
     except Exception as crash:  # noqa: BLE001  (a traceback's last line may quote a secret)
+        alone = crash
+        while isinstance(alone, ExceptionGroup) and len(alone.exceptions) == 1:
+            alone = alone.exceptions[0]
+        if isinstance(alone, BrokerError | Refused):  # of one task among several
+            return _refuse(alone, arguments)
         return tell_unforeseen(crash), crash
     return (status if isinstance(status, int) else 0), None
+
+
+def _refuse(error: BrokerError | Refused, arguments: list[str]) -> tuple[int, BaseException]:
+    refusal = _naming_config(error, arguments)
+    status = tell(refusal)
+    return (start_status(refusal) if _split(arguments)[1] == "serve" else status), refusal
 
 
 def _naming_config(error: BrokerError | Refused, arguments: list[str]) -> BrokerError | Refused:

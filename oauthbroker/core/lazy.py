@@ -22,7 +22,14 @@ def lazily(
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         if place in extras:
             import_module("oauthbroker.core.extras").check_extra(extras[place])
-        value = getattr(_imported(f"oauthbroker.{place}"), name)
+        try:
+            value = getattr(_imported(f"oauthbroker.{place}"), name)
+        except ModuleNotFoundError as error:  # a package that no extra installs
+            if place not in extras:
+                raise
+            missing = (error.name or "").partition(".")[0].replace("_", "-")
+            unfit: type[ImportError] = import_module("oauthbroker.core.extras").UnfitExtra
+            raise unfit(f"{name} needs {missing}, which is not installed. Run: `pip install {missing}`") from None
         setattr(sys.modules[module], name, value)
         return value
 

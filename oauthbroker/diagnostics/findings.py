@@ -142,6 +142,10 @@ def of_clients(clients: Iterable[RegisteredClient], now: datetime) -> list[Findi
         elif client.replaced_at is not None and now - client.replaced_at <= NEWS:
             text = f"Its server had forgotten our client; a new one since {client.replaced_at:%Y-%m-%d %H:%M} UTC."
             found.append(Finding("work", "ok", f"{text} Users consent anew.", about=client.app))
+        elif client.is_registered and client.is_to_check(now):
+            text = "Before the next link its server is asked whether it still knows our client."
+            hint = f"If consents fail, `oauthbroker mcp forget {client.app}` registers another one."
+            found.append(Finding("work", "ok", text, hint=hint, about=client.app))
     return found
 
 

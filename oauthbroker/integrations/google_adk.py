@@ -90,7 +90,8 @@ async def run_google_adk(
     """Send a user's text to a session; `stream` gets the events. A run that pauses is kept for `resume_google_adk`."""
     place = {"user_id": user_id, "session_id": session_id}
     events = _events(runner, [Part(text=text)], place, run_config)
-    return await kept(broker, turn, await _reached(streamed(events, turn, stream), place, {}))
+    reached = await _reached(streamed(events, turn, stream), place, {})
+    return await kept(broker, turn, reached, question=[text, place])
 
 
 def resume_google_adk(

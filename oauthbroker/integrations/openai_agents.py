@@ -36,9 +36,8 @@ async def run_openai_agents(
     """Run an agent in a turn, its context, as `Runner.run` does with `more`; with `stream` as `Runner.run_streamed`
     does, whose events it gets. A run that pauses is kept for `resume_openai_agents`."""
     result = await _run(agent, prompt, turn, stream, context=turn, **more)
-    return await kept(
-        broker, turn, await _step(broker, agent, turn, result, private_links=private_links, stream=stream)
-    )
+    reached = await _step(broker, agent, turn, result, private_links=private_links, stream=stream)
+    return await kept(broker, turn, reached, question=prompt)
 
 
 def resume_openai_agents(

@@ -33,8 +33,8 @@ class PausedRuns:
     def __init__(self, broker: Broker) -> None:
         self._broker, self._values = broker, broker.plugin_state("integrations")
 
-    async def add(self, turn: Turn, run: str, session_ids: Collection[str], state: Any) -> None:
-        """Keep a run durably: it waits for these sessions, too. Its state is replaced."""
+    async def add(self, turn: Turn, run: str, session_ids: Collection[str], state: Any, *, anew: bool = False) -> None:
+        """Keep a run durably: it waits for these sessions, too, or `anew` for these alone. Its state is replaced."""
         waits = {each: await connection_of(self._broker, each) for each in session_ids}
         about = turn.resume_target.to_json()
 
@@ -42,8 +42,8 @@ class PausedRuns:
             before = (there or {}).get(run, {"waits": {}, "pauses": 0})
             number = before["pauses"] + 1
             added = {each: {"app": connection, "pause": number} for each, connection in waits.items()}
-            entry = {"turn": about, "state": state, "pauses": number, "waits": {**before["waits"], **added}}
-            return {**(there or {}), run: entry}
+            waits_now = added if anew else {**before["waits"], **added}
+            return {**(there or {}), run: {"turn": about, "state": state, "pauses": number, "waits": waits_now}}
 
         await self._values.change(_key(turn), put, subjects=_subjects)
         for session_id in session_ids:

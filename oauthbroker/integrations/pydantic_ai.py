@@ -81,7 +81,9 @@ async def run_pydantic_ai(
 ) -> RunAnswer:
     """Run an agent in a turn, as `agent.run` does with `more`; `stream` gets its events. A run that pauses is kept for
     `resume_pydantic_ai`."""
-    return await kept(broker, turn, _reached(await agent.run(prompt, deps=turn, **_events(stream), **more)))
+    reached = _reached(await agent.run(prompt, deps=turn, **_events(stream), **more))
+    question = None if prompt is None else [prompt, more.get("message_history")]
+    return await kept(broker, turn, reached, question=question)
 
 
 def resume_pydantic_ai(

@@ -124,12 +124,14 @@ class _Consumer:
         return None if granted else BrokerError(code or Code.STATE_EXPIRED).message(locale)
 
 
-async def kept(broker: Broker, turn: Turn, reached: Reached, *, run: str = "") -> RunAnswer:
-    """Keep a run that paused, by default as a new one, and return its answer."""
+async def kept(broker: Broker, turn: Turn, reached: Reached, *, run: str = "", question: Any = None) -> RunAnswer:
+    """Keep a run that paused, by default as a new one, and return its answer. A new one takes the place of one that
+    waits, with the same question of the same user in the same conversation: its tools run once."""
     answer, state = reached
     if answer.pauses:
-        run = run or hashlib.sha256(json.dumps(state).encode()).hexdigest()
-        await PausedRuns(broker).add(turn, run, [each["sessionId"] for each in answer.pauses], state)
+        named = state if question is None else [question, turn.resume_target.to_json().get("auth")]
+        name = run or hashlib.sha256(json.dumps(named, default=repr).encode()).hexdigest()
+        await PausedRuns(broker).add(turn, name, [each["sessionId"] for each in answer.pauses], state, anew=not run)
     return answer
 
 

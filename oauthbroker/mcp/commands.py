@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -24,6 +25,7 @@ from oauthbroker.plugins import (
 )
 
 SCHEMA_LINE: Final = "# yaml-language-server: $schema=../oauthbroker.schema.json\n"  # as in each file of a bundle
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # of a resource
 BY_HAND: Final = "register-it-there"
 _NOTES: Final = {
     "document": "The broker serves its client as a document, if publicBaseUrl is an https address.",
@@ -43,6 +45,9 @@ def add(
     ),
 ) -> None:
     """Ask an MCP server how users sign in, and print the OAuthApp to paste. Nothing is stored or registered."""
+    if name and not _NAME.fullmatch(name):
+        note = "--name begins with a letter or digit, and has letters, digits, '-', '_' and '.', at most 128"
+        raise BrokerError(Code.REQUEST_INVALID, note=note)
     facts = asyncio.run(look_at_mcp_server(url, network or (), config))
     name = name or facts.app_name
     typer.echo(app_yaml(facts, name), nl=False)
@@ -99,6 +104,9 @@ async def _approve(config: Path, server: str, tool: str, *, yes: bool) -> None:
         if server and not any(server in plugin.of("McpServer") for plugin in broker.bundle.plugins.values()):
             raise BrokerError(Code.REQUEST_INVALID, note="the configuration has no McpServer of this name")
         pins = PinnedTexts(broker.plugin_state("mcp"))
+        if tool and not await pins.has(server, tool):
+            note = f"{server} has listed no tool of this name. Name one without the server's name before it"
+            raise BrokerError(Code.REQUEST_INVALID, note=note)
         found = sorted([each async for each in pins.waiting() if _is_of(each, server, tool)], key=lambda it: it.place)
         last = "Nothing is approved." if found else "No tool waits for approval."
         for each in found:

@@ -82,7 +82,8 @@ class McpGateway(McpOAuth):
             on_read_resource=self._read_resource,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
-        self.server.middleware.append(RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=AGENT))
+        keys = [broker.plugin_state("mcp").derived_key("request state")]  # a call that waits outlives its process
+        self.server.middleware.append(RequestStateBoundary(RequestStateSecurity(keys=keys), default_audience=AGENT))
 
     @property
     def servers(self) -> Mapping[str, McpServerSpec]:

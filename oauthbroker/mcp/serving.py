@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import AsyncExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +34,11 @@ AUDIENCE: Final = "Connection/mcp-gateway"  # the tool for which turns are begun
 PATH: Final = "/mcp"
 ENDS: Final = (signal.SIGINT, signal.SIGTERM)  # by which hosts end a gateway beside them
 RETRY_SECONDS: Final = 1.0
+TRIES: Final = 3  # to tell a broker that has the address of the pages from a foreign program
+NO_BROKER: Final = (
+    "Links lead there, but no broker of this store answers. Stop the other program, or change spec.listen and "
+    "spec.publicBaseUrl of the Broker"
+)
 LAST_PAGE_SECONDS: Final = 5.0  # in which the browser fetches the page after the consent
 GRACE_SECONDS: Final = 5  # for streams that a host holds open
 
@@ -69,16 +74,19 @@ async def serve(config: Path, subject: str, http: tuple[str, int] | None) -> Non
             note = "the plug-in mcp is not in use. Write `plugins: [mcp]` into the Broker resource"
             raise BrokerError(Code.REQUEST_INVALID, note=note)
         gateway, pages = McpGateway(broker, subject), _server(broker.asgi.pages)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_serve_pages, broker, pages)
-            if http is None:
+        async with AsyncExitStack() as stack:
+            tools = stack.enter_context(_listen_for_tools(broker, *http)) if http else None
+            listener = await _first_listener(broker)
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            tasks.start_soon(_serve_pages, broker, pages, listener)
+            if http is None or tools is None:
                 leave = partial(_leave, broker, pages, config)
                 for number in ENDS:
                     asyncio.get_running_loop().add_signal_handler(number, tasks.start_soon, leave, number)
                 await _with_stdio(gateway)
                 await leave()
             else:
-                await _with_http(broker, gateway, http)
+                await _with_http(broker, gateway, tools, http[0])
             pages.should_exit = True
 
 
@@ -130,18 +138,31 @@ async def _hand_over(broker: Broker, pages: uvicorn.Server, config: Path) -> Non
     )  # fmt: skip
 
 
-async def _serve_pages(broker: Broker, pages: uvicorn.Server) -> None:
+async def _first_listener(broker: Broker) -> socket.socket | None:
+    """Return the listener of the pages; None while another broker of this store has the address, and where it is not on
+    this machine's loopback. Raises `requestInvalid` if another program has it: it would get users' links."""
+    host, port = broker.bundle.settings.listen_host, broker.bundle.settings.listen_port
+    for _ in range(TRIES):
+        if host not in LOOPBACK:
+            return None
+        with suppress(BrokerError):
+            return _listening(host, port)
+        if await broker.serves_at(host, port):
+            return None
+        await anyio.sleep(RETRY_SECONDS)  # perhaps it is a broker that ends
+    return _listening(host, port, NO_BROKER)
+
+
+async def _serve_pages(broker: Broker, pages: uvicorn.Server, listener: socket.socket | None) -> None:
     """Serve the pages if they are on this machine's loopback, as soon as no other process does."""
-    settings, logged = broker.bundle.settings, False
-    while not pages.should_exit and settings.listen_host in LOOPBACK:
-        try:
+    settings = broker.bundle.settings
+    if listener is None and settings.listen_host in LOOPBACK:
+        sys.stderr.write("Another process serves the pages.\n")
+    while listener is None and settings.listen_host in LOOPBACK and not pages.should_exit:
+        await anyio.sleep(RETRY_SECONDS)
+        with suppress(BrokerError):
             listener = _listening(settings.listen_host, settings.listen_port)
-        except BrokerError:
-            if not logged:
-                sys.stderr.write("Another process serves the pages.\n")
-            logged = True
-            await anyio.sleep(RETRY_SECONDS)
-            continue
+    if listener is not None:
         with listener:
             sys.stderr.write(f"The pages are served at {settings.public_base_url}\n")
             await pages.serve([listener])
@@ -157,8 +178,9 @@ async def _with_stdio(gateway: McpGateway) -> None:
         pass  # the host has ended and reads no answer
 
 
-async def _with_http(broker: Broker, gateway: McpGateway, place: tuple[str, int]) -> None:
-    url = f"http://{place[0]}:{place[1]}{PATH}"
+async def _with_http(broker: Broker, gateway: McpGateway, listener: socket.socket, host: str) -> None:
+    place = f"[{host}]" if ":" in host else host
+    url = f"http://{place}:{listener.getsockname()[1]}{PATH}"
     auth = AuthSettings(issuer_url=AnyHttpUrl(broker.bundle.settings.public_base_url), resource_server_url=None)
     app = gateway.server.streamable_http_app(auth=auth, token_verifier=GatewayCallers(broker, url))
     server = _server(BoundedRequests(app, MOST_VALUES))
@@ -167,11 +189,10 @@ async def _with_http(broker: Broker, gateway: McpGateway, place: tuple[str, int]
         server.should_exit = True
         broker.life.stop()  # calls that wait for a consent end
 
-    with _listening(*place) as listener:
-        for number in ENDS:
-            asyncio.get_running_loop().add_signal_handler(number, stop)
-        sys.stderr.write(f"The tools are served at {url}\n")
-        await server.serve([listener])
+    for number in ENDS:
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    sys.stderr.write(f"The tools are served at {url}\n")
+    await server.serve([listener])
 
 
 def _server(app: Any) -> uvicorn.Server:
@@ -182,13 +203,21 @@ def _server(app: Any) -> uvicorn.Server:
     return server
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listen_for_tools(broker: Broker, host: str, port: int) -> socket.socket:
+    """Return the listening socket of `--http`. Raises `requestInvalid`."""
+    settings = broker.bundle.settings
+    if port == settings.listen_port and settings.listen_host in LOOPBACK:
+        note = f"port {port} is that of spec.listen, where the pages are served. Choose another port with --http"
+        raise BrokerError(Code.REQUEST_INVALID, note=note)
+    return _listening(host, port, "Choose another port with --http")
+
+
+def _listening(host: str, port: int, hint: str = "") -> socket.socket:
     """Return a listening socket. Raises `requestInvalid`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        why = errno.errorcode.get(error.errno or 0, "")
-    raise BrokerError(
-        Code.REQUEST_INVALID, note=f"cannot listen on port {port}: {why}. Choose another port with --http"
-    )
+        taken = error.errno == errno.EADDRINUSE
+        why = "another process listens there" if taken else errno.errorcode.get(error.errno or 0, "")
+    raise BrokerError(Code.REQUEST_INVALID, note=f"cannot listen on {host} port {port}: {why}. {hint}")

@@ -43,6 +43,10 @@ class PinnedTexts:
             await self._keep(f"{group}/{name}", texts[name])
         return same
 
+    async def has(self, group: str, name: str) -> bool:
+        """Return whether a text of this name was pinned."""
+        return name in (await self._state.get(_DIGESTS + group) or {})
+
     async def waiting(self) -> AsyncIterator[ChangedText]:
         """Yield the texts that wait for approval, in no order."""
         async for key, value in self._state.all():

@@ -72,6 +72,11 @@ class PluginState:
         async for found in self._values.of(self._plugin):
             yield found.key, found.value
 
+    def derived_key(self, label: str) -> bytes:
+        """Return 32 bytes that only a holder of the store's keys can compute: another key for each plug-in and label,
+        the same in all processes and after a rotation."""
+        return self._values.store.mac("plugin", self._plugin, label)
+
     def lease(self, name: str, *, wait: float = LEASE_SECONDS) -> AbstractAsyncContextManager[Lease]:
         """Hold a lock of this plug-in against all tasks and processes. Waits at most `wait` seconds, then raises
         `storeLocked`. It blocks no `change`: ask `lost` right before an effect that must happen once. Each name is an

@@ -18,6 +18,7 @@ _ASSERTION_SECONDS = 60
 CLIENT_PROOF = frozenset({"client_secret", "client_assertion", "client_assertion_type"})
 """The parameters that authenticate the client. An app's own parameters may not use these names."""
 _ADVICE = "; the client's assertion names as its audience "
+_FORGOTTEN = "; the server may have forgotten our client, and is asked before the next link."
 _RAW_ADVICE = (
     "; the client's id or secret has characters that Basic sends encoded (RFC 6749 section 2.3.1). A provider that"
     " reads them raw wants client.authMethod: client_secret_post, or a secret of letters, digits, '-', '_' and '.'"
@@ -70,8 +71,11 @@ def _secret(app: App) -> Secret:
 
 
 def refusal_note(app: App, word: str) -> str:
-    """Return the operator's note that the provider refused the client. It names the usual cause: the audience of a
-    signed assertion, or an encoding of Basic that many providers do not undo."""
+    """Return the operator's note that the provider refused the client. It names the usual cause: a server that has
+    forgotten a client which registered itself, the audience of a signed assertion, or an encoding of Basic that many
+    providers do not undo."""
+    if app.mcp is not None and not app.mcp.has_client and not app.client.client_id.startswith("https://"):
+        return f"{word}{_FORGOTTEN} `oauthbroker mcp forget {app.name}` registers another one"
     if _is_encoded(app):
         return word + _RAW_ADVICE
     if app.client.auth_method != "private_key_jwt":

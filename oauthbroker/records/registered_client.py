@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from oauthbroker.core.clock import has_passed
 from oauthbroker.core.dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, OPTIONAL
 
 SIGNS: AuthMethod = "private_key_jwt"
+GOOD: Final = timedelta(days=1)  # that what a server said is taken for true
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,10 @@ class RegisteredClient:
             return False
         is_theirs = app.mcp.issuer in {"", self.issuer} and bool(self.client_id) != app.mcp.has_client
         return is_theirs and (self.ends_at is None or not has_passed(self.ends_at, self.looked_at, now))
+
+    def is_to_check(self, now: datetime) -> bool:
+        """Tell whether the server is asked before the next link: the last time is a day ago, or a link led nowhere."""
+        return not timedelta(0) <= now - self.looked_at < GOOD
 
     def complete(self, app: App) -> App:
         """Return the app with its issuer, and with the client there."""

@@ -54,12 +54,16 @@ async def look_at_mcp_server(url: str, networks: Collection[str] = (), bundle: P
     """Ask a server as the broker does, and take the resource of a parent too. `networks` and `bundle` are as in
     `transport_to`.
 
-    Raises `requestInvalid` for a text that is no address, and the errors of a server that the broker cannot use.
+    Raises `requestInvalid` for a text that is no address, or has a user or a password, and the errors of a server that
+    the broker cannot use.
     """
     try:
-        address = canonical_uri(url)
+        address, has_user = canonical_uri(url), "@" in urlsplit(url).netloc
     except ValueError:
         raise BrokerError(Code.REQUEST_INVALID, note="not the address of a server") from None
+    if has_user:
+        note = "the address has a user or a password, which no request would carry. Leave out all up to the @"
+        raise BrokerError(Code.REQUEST_INVALID, note=note)
     async with transport_to(address, networks, bundle) as transport:
         return await _facts(address, transport)
 

@@ -11,6 +11,7 @@ from typing import Any
 from oauthbroker.broker import Broker
 from oauthbroker.config.reload import Read, Reload, Source
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.diagnostics.own_brokers import is_own_broker
 from oauthbroker.events.port import QueueFull
 from oauthbroker.model.bundle import Bundle
 from oauthbroker.observability.held_locks import HeldLocks
@@ -64,6 +65,7 @@ class Running:
             plugin_audit=parts.plugins.audit,
             plugin_state=partial(PluginState, parts.repository.plugin_values),
             serves=self._serve_beside,
+            serves_at=partial(is_own_broker, parts.mac, parts.clock),
         )
 
     async def start(self, *, background: bool) -> None:

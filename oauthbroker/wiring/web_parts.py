@@ -111,6 +111,6 @@ def _probes(parts: Parts) -> Routes:
     )
 
     def routes() -> list[BaseRoute]:
-        return health_routes(parts.health_check, readiness) + metrics_routes(scrape, operators)
+        return health_routes(parts.health_check, readiness, parts.mac) + metrics_routes(scrape, operators)
 
     return routes

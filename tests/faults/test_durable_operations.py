@@ -34,7 +34,7 @@ from tests.kit.broker_process import Process
 COVERED = frozenset(name for story in STORIES.values() for name in story.covers)
 
 READS = frozenset({
-    "ApiKeys.check", "ApiKeys.list", "AuditTrail.tail", "Broker.links", "Broker.pending", "Broker.wait",
+    "ApiKeys.check", "ApiKeys.list", "AuditTrail.tail", "Broker.links", "Broker.pending", "Broker.serves_at", "Broker.wait",
     "Connections.find", "Connections.overview", "PagesService.ending", "PagesService.invitation", "PagesService.login_endpoint",
     "PagesService.next_step", "PagesService.outcome", "PagesService.truth", "Erasure.find_records", "Events.dead", "Events.settled",
     "Events.unsettled", "FileTrail.tail", "FileTrail.verify", "GrantList.count", "GrantList.find", "GrantList.has_records_of", "GrantList.record", "GrantList.record_of", "GrantList.summary", "GrantList.view", "Grants.check_known", "Importing.is_unverified",
@@ -82,7 +82,7 @@ NOTHING_PROMISED = {
     "EventLease.give_back": "an event that is given back comes again anyway, when its lease ends",
     "Importing.verify": "a refresh, which has a story, or nothing",
     "Life.over": "keeps nothing",
-    "McpClients.answered": "gives up a client that its server has forgotten; a later refusal does it again",
+    "McpClients.answered": "has the server asked about a client that it refused, or gives it up; a later refusal does it again",
     "McpClients.recheck": "probes the client again before the next link, in this process or its successor",
     "PluginErasure.erase": "a part of an erasure, which can be repeated",
     "Turns.sweep": "an expired turn is refused with or without its record",

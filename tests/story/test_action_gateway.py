@@ -84,11 +84,26 @@ async def test_the_route_takes_the_schemas_of_the_configuration_by_name(harness:
     booking = {"action_type": "BOOK_ROOM"}
     body = {"action_requests": [booking], "action_schema": "ActionSchema/hotel"}
     assert explain([booking], rulebook(HOTEL)) == (await api.runtime.post(PATH, body)).json()
-    for unknown in ("hotel", "ActionSchema/motel", "OAuthApp/mail", ""):
-        assert (404, "notFound") == (
-            (it := await api.runtime.post(PATH, {**body, "action_schema": unknown})).status,
-            it.code,
-        )
+    for unknown, hint in {"hotel": "Did", "ActionSchema/hotl": "Did", "OAuthApp/mail": "Name", "": "Name"}.items():
+        answer = await api.runtime.post(PATH, {**body, "action_schema": unknown})
+        assert (400, "requestInvalid") == (answer.status, answer.code)
+        said = answer.json()
+        assert [{"pointer": "/action_schema", "problem": "value"}] == said["errors"]
+        hints = {"Did": "Did you mean ActionSchema/hotel?", "Name": "Name one as ActionSchema/name."}
+        assert said["detail"].endswith(f"no ActionSchema of this name. {hints[hint]}")
+
+
+@pytest.mark.parametrize("malformed", [5, None, [], {"requird_fields": []}, {"field_types": {"quantity": "strin"}}])
+async def test_a_malformed_schema_rejects_its_own_type_alone_as_in_python(harness: Harness, malformed: Any) -> None:
+    api = await Callers.of(harness)
+    given: dict[str, Any] = {
+        "action_requests": [CART, {"action_type": "GET_RECOMMENDATIONS"}],
+        "action_schema": {"ADD_TO_CART": malformed, "GET_RECOMMENDATIONS": {"required_fields": []}},
+    }
+    answer = await api.runtime.post(PATH, given)
+    assert (200, explain(**given)) == (answer.status, answer.json())
+    assert ["SCHEMA_NOT_FOUND"] == [each["tag"] for each in answer.json()["details"]]
+    assert 1 == answer.json()["validation_summary"]["valid_count"]
 
 
 async def test_a_schema_of_the_name_default_replaces_the_nine_actions_and_follows_a_reload(harness: Harness) -> None:

@@ -15,12 +15,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from oauthbroker import AuthorizationRequired, BrokerError, Code, Failed, Ready, Turn, TurnAuth
+from oauthbroker import AuthorizationRequired, Broker, BrokerError, Code, Failed, Ready, Turn, TurnAuth
 from oauthbroker.client import OAuth
 from oauthbroker.model.settings import ApiSocket, Settings
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
 from tests.kit.cli import free_port
+from tests.kit.default_store import default_store
 from tests.kit.running_broker import ALICE, Harness, at, public, running, user_app
+from tests.story.mcp_kit import served
 
 
 @asynccontextmanager
@@ -229,3 +231,44 @@ async def test_the_page_after_a_consent_is_loaded_before_the_block_ends(
             assert "completed" == (await harness.broker.wait(asked.auth_session_id, 60)).status
         assert 200 == (await browser).status
         assert isinstance(await oauth.get_access_token("mail"), Ready)
+
+
+async def test_a_broker_proves_to_others_of_its_store_that_it_listens(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """A program that has none of the store's keys cannot, not even if it passes the question on."""
+    store, port = default_store(test_clock), free_port()
+    async with (
+        running(identity_provider, [], clock=test_clock, store=store) as harness,
+        running(identity_provider, [], clock=test_clock, store=store) as other,
+        running(identity_provider, [], clock=test_clock) as stranger,
+    ):
+        assert not await other.broker.serves_at("127.0.0.1", port)
+        await prove(harness.broker, other.broker, stranger.broker, port)
+
+
+async def prove(broker: Broker, other: Broker, stranger: Broker, port: int) -> None:
+    async with broker.serving("localhost", port):
+        for host in ("127.0.0.1", "::1", "localhost"):
+            assert await other.serves_at(host, port)
+        assert not await stranger.serves_at("127.0.0.1", port)
+        for passed_on, answer in ((True, None), (False, b"[]"), (False, b"[" * 99_999), (False, b"{}")):
+            async with program(port if passed_on else 0, answer) as its_port:
+                assert not await other.serves_at("127.0.0.1", its_port)
+
+
+@asynccontextmanager
+async def program(port: int, answer: bytes | None) -> AsyncIterator[int]:
+    """A foreign program. Without an answer of its own it passes each request on to `port`."""
+
+    async def app(scope: Any, _: Any, send: Any) -> None:
+        body = answer
+        if body is None:
+            found = await get(f"http://127.0.0.1:{port}{scope['path']}?{scope['query_string'].decode()}")
+            assert "challenge" in found.json()
+            body = found.content
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+        await send({"type": "http.response.body", "body": body})
+
+    async with served(app) as (its_port, _):
+        yield its_port

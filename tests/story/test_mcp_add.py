@@ -120,3 +120,19 @@ async def test_an_app_is_printed_without_the_sdk(site: McpSite) -> None:
     done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=False)
     assert 0 == done.returncode, done.stderr
     assert "provider: mcp" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["a b: c", "-x", "x" * 129, "a\nb"])
+async def test_a_name_that_no_resource_may_have_is_refused(
+    site: McpSite, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    done = await added(site, capsys, site.url, "--name", name)
+    assert (2, "", True) == (done.status, done.out, "--name begins with a letter or digit" in done.err)
+
+
+async def test_an_address_with_a_password_is_refused(site: McpSite, capsys: pytest.CaptureFixture[str]) -> None:
+    done = await added(site, capsys, site.url.replace("://", "://me:secret@"))
+    assert (2, "") == (done.status, done.out)
+    assert "Leave out all up to the @" in done.err
+    assert "secret" not in done.err
+    assert [] == site.paths

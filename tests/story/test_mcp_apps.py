@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -769,3 +770,66 @@ async def test_the_doctor_asks_the_server_as_the_broker_does(
         assert text in finding.text
         other = [each.text for each in await probe.providers([user_app(site.idp, "other")])]
         assert not any("PKCE" in each for each in other)  # elsewhere no list is no refusal
+
+
+@pytest.mark.case("124")
+async def test_after_a_consent_that_ended_with_a_forgotten_client_the_next_link_has_another(
+    site: McpSite, test_clock: TestClock
+) -> None:
+    async with world(site, test_clock) as harness:
+        for number in (1, 2):
+            result, browser = await harness.ask_link(), harness.browser()
+            back = await harness.way_back(result, browser)
+            forget(site, f"dynamic-{number}")
+            assert 500 == (await browser.follow(back)).status
+            assert "`oauthbroker mcp forget mail` registers another one" in harness.log.getvalue()
+            assert "dynamic-1" not in harness.log.getvalue()
+            (found,) = [each async for each in harness.repository.clients.all()]
+            assert found.is_to_check(test_clock.now())
+        assert 200 == (await harness.connect(await harness.ask_link())).status
+    assert (3, "dynamic-3") == (site.idp.count("register"), probes(site)[-1])
+
+
+@pytest.mark.case("124")
+async def test_a_code_that_was_kept_for_a_forgotten_client_asks_about_it_too(
+    site: McpSite, test_clock: TestClock
+) -> None:
+    apps, settings = [mcp_app(site, owner=Owner(binding="runtimeConfirm", confirm_url=RUNTIME))], settings_for()
+    async with running(site.idp, apps, clock=test_clock, background=False, settings=settings) as harness:
+        result, browser = await harness.ask_link(), harness.browser()
+        await browser.follow(await harness.way_back(result, browser))
+        while browser.page.location is not None:
+            await browser.follow()
+        forget(site)
+        assert "failed" == (await harness.broker.confirm(handle_on(browser.page), ALICE)).status
+        await harness.ask_link()
+    assert 2 == site.idp.count("register")
+
+
+@pytest.mark.case("124")
+async def test_a_refusal_of_the_client_in_the_callback_asks_about_it_and_alone_replaces_nothing(
+    site: McpSite, test_clock: TestClock
+) -> None:
+    async with world(site, test_clock) as harness:
+        for replaced in (False, True):
+            result, browser = await harness.ask_link(), harness.browser()
+            back = await harness.way_back(result, browser)
+            if replaced:
+                forget(site)
+            page = await browser.follow(re.sub("code=[^&]*", "error=unauthorized_client", back))
+            assert 500 == page.status
+            await harness.ask_link()
+            assert 1 + replaced == site.idp.count("register")
+
+
+@pytest.mark.case("124")
+async def test_a_refresh_that_refuses_the_client_asks_about_it_before_the_next_link(
+    site: McpSite, test_clock: TestClock
+) -> None:
+    async with world(site, test_clock) as harness:
+        await harness.connected()
+        test_clock.advance(3600)
+        forget(site)
+        assert Code.APP_MISCONFIGURED == (await harness.ask()).code
+        await harness.ask_link(of=turn(BOB))
+    assert 2 == site.idp.count("register")

@@ -835,3 +835,15 @@ async def test_a_tool_that_was_never_listed_is_not_called(stage: Stage) -> None:
     listing(stage, tool("look"))
     async with stage.host() as client:
         assert "is left out" in text_of(await client.call_tool("notes__whose", {}))
+
+
+async def test_a_call_that_waits_for_a_consent_goes_on_in_another_process(stage: Stage) -> None:
+    first, other = stage.gateway(), stage.gateway()
+
+    async def restarts(url: str) -> None:
+        await stage.consents(url)
+        first.server.middleware[-1] = other.server.middleware[-1]
+
+    async with stage.host(first, restarts) as client:
+        assert "alice" == text_of(await client.call_tool("mail__whose", {}))
+    assert 1 == len(stage.links)

@@ -17,7 +17,7 @@ from oauthbroker.integrations import OAuthToolset, RunAnswer, resume_pydantic_ai
 from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
-from tests.kit.running_broker import Harness, running, turn, user_app
+from tests.kit.running_broker import BOB, Harness, running, turn, user_app
 
 PLUGINS = {"integrations": PluginResources(())}
 TOOLS = {f"Tool/{name}": (ToolAuth(name, ("read",), injected=True),) for name in ("mail", "files")}
@@ -106,3 +106,30 @@ async def test_a_call_that_a_person_approved_before_the_consent_runs_with_the_ar
     paused = await agent.approve(asks, ToolApproved(override_args={"to": "carol"}))
     assert "done" == (await agent.consented(paused)).output
     assert ["mail carol"] == agent.done
+
+
+async def test_a_question_that_is_asked_again_meanwhile_runs_its_tools_once(harness: Harness):
+    """The newer run takes the place of the one that waits. A different question goes on beside it."""
+    agent = Guarded(harness, "mail")
+    for question in ("Go.", "Go.", "Go on.", "Go."):
+        await run_pydantic_ai(harness.broker, agent.agent, turn(), question)
+    (conversation,) = [runs async for _, runs in harness.broker.plugin_state("integrations").all()]
+    assert 2 == len(conversation)
+    assert [1, 1] == [len(each["waits"]) for each in conversation.values()]
+    other = turn(BOB)
+    await run_pydantic_ai(harness.broker, agent.agent, other, "Go.")
+    (conversation,) = [runs async for _, runs in harness.broker.plugin_state("integrations").all()]
+    assert 3 == len(conversation)
+
+
+async def test_a_question_that_is_asked_again_after_its_link_has_ended_waits_for_the_new_link_alone(harness: Harness):
+    agent = Guarded(harness, "mail")
+    first = await agent.run()
+    assert await harness.broker.cancel(first.pauses[0]["sessionId"])
+    again = await agent.run()
+    assert first.pauses != again.pauses
+    (runs,) = [each async for _, each in harness.broker.plugin_state("integrations").all()]
+    (run,) = runs.values()
+    assert [again.pauses[0]["sessionId"]] == list(run["waits"])
+    answer = await agent.approve(await agent.consented(again))
+    assert ("done", ["mail bob"]) == (answer.output, agent.done)

@@ -42,6 +42,7 @@ KNOWN = {
     "wiring/foundation.py": "makes the broker's one transport",
     "wiring/outside_transport.py": "makes a transport: `mcp add` and `providers new` ask a server",
     "diagnostics/probing.py": "makes a transport: `doctor` asks providers; and one for the broker's own public address",
+    "diagnostics/own_brokers.py": "makes a transport: asks the program at an address of this machine",
     "diagnostics/receivers.py": "makes a transport: `doctor` asks webhooks",
     "events/forwarding/senders.py": "makes a transport: webhooks of forwarders",
     "key_services/outside.py": "makes a transport: Vault and AWS, in the loop of a thread",
@@ -105,7 +106,7 @@ def test_each_file_that_opens_connections_is_known_and_no_other():
 
 
 def test_each_transport_is_given_the_companys_proxy():
-    """All but one: the broker's own public address is asked as this machine reaches it."""
+    """All but two: a program on this machine, and the broker's own public address as this machine reaches it."""
     made = [
         (path.relative_to(PACKAGE).as_posix(), ast.unparse(node))
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -113,8 +114,8 @@ def test_each_transport_is_given_the_companys_proxy():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Transport"
     ]
     without = [(path, call) for path, call in made if "proxy=" not in call]
-    assert ["diagnostics/probing.py"] == [path for path, _ in without]
-    assert "settings.public_base_url" in without[0][1]
+    assert ["diagnostics/own_brokers.py", "diagnostics/probing.py"] == [path for path, _ in without]
+    assert "settings.public_base_url" in without[1][1]
     assert len(made) == 1 + sum("makes a transport" in why or "makes the broker's" in why for why in KNOWN.values())
 
 

@@ -13,6 +13,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Life
 from oauthbroker.diagnostics.health import HealthCheck
+from oauthbroker.diagnostics.own_brokers import ASKED, Mac, proof_of
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.repeats import Repeats, StoreOutage
 from oauthbroker.web.html.form_routes import route
@@ -91,12 +92,16 @@ class Readiness:
         return found
 
 
-def health_routes(health: HealthCheck, readiness: Readiness) -> list[BaseRoute]:
-    async def show_health(_: Request) -> Response:
+def health_routes(health: HealthCheck, readiness: Readiness, mac: Mac) -> list[BaseRoute]:
+    async def show_health(request: Request) -> Response:
         """Answer 200 always: the process answers and serves tokens. A restart on another status would end a broker that
-        works, and with a broken configuration it would not come up again. The body has the problems."""
+        works, and with a broken configuration it would not come up again. The body has the problems, and for another
+        broker of this store the proof that we are one."""
         await readiness.look()
-        return JSONResponse(health.now().to_json(), headers=security_headers())
+        body, challenge, server = health.now().to_json(), request.query_params.get(ASKED), request.scope.get("server")
+        if challenge and server and server[1]:
+            body[ASKED] = proof_of(mac, challenge, server[1])
+        return JSONResponse(body, headers=security_headers())
 
     async def show_readiness(_: Request) -> Response:
         """Answer 200, or 503 with problems while no work should be sent here. A restart fixes none of them."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -150,6 +151,8 @@ async def test_a_client_that_was_registered_is_forgotten_by_a_command(desk: Desk
             typo = await asyncio.to_thread(command, "mcp", word, "tikcets", cwd=desk.folder)
             assert (2, "") == (typo.code, typo.out)
             assert said in typo.err
+        unknown = await asyncio.to_thread(command, "mcp", "approve", "tickets", "whoes", cwd=desk.folder)
+        assert (2, True) == (unknown.code, "tickets has listed no tool of this name" in unknown.err)
         nobody = await asyncio.to_thread(command, "mcp", "serve", "--subject", " ", cwd=desk.folder)
         assert (2, True) == (nobody.code, "--subject is a user" in nobody.err)
 
@@ -207,6 +210,62 @@ def test_of_two_hosts_the_second_serves_the_pages_after_the_first_has_ended(desk
             assert first.stdin is not None
             first.stdin.close()
             wait_for(second, b"The pages are served")
+
+
+async def test_a_call_that_waits_goes_on_after_the_gateway_was_killed(desk: Desk, idp: IdentityProvider) -> None:
+    async with served(upstream(idp).streamable_http_app(json_response=True)) as (port, _):
+        await asyncio.to_thread(configure, desk, idp, port)
+        key, own, person = await asyncio.to_thread(make_key, desk), free_port(), Person(desk, idp)
+        with ExitStack() as processes:
+
+            async def start() -> subprocess.Popen[bytes]:
+                process = processes.enter_context(started(desk, "--http", f"127.0.0.1:{own}"))
+                await asyncio.to_thread(wait_for, process, b"The tools are served")
+                return process
+
+            async def elicited(context: Any, params: Any) -> ElicitResult:
+                process.kill()
+                await asyncio.to_thread(process.wait, START_SECONDS)
+                await start()
+                return await person.elicited(context, params)
+
+            process = await start()
+            headers = {"Authorization": f"Bearer {key}"}
+            async with httpx2.AsyncClient(headers=headers, trust_env=False, timeout=60) as http:
+                streams = streamable_http_client(f"http://127.0.0.1:{own}/mcp", http_client=http)
+                async with Client(streams, elicitation_callback=elicited) as client:
+                    assert "alice" == text_of(await client.call_tool("mail__whose", {}))
+    assert 1 == len(person.links)
+
+
+def test_an_address_that_another_program_has_is_refused(desk: Desk, idp: IdentityProvider) -> None:
+    configure(desk, idp, 1)
+    with socket.create_server(("127.0.0.1", 0)) as foreign:
+        port = foreign.getsockname()[1]
+        done = command("mcp", "serve", "--http", f"127.0.0.1:{port}", cwd=desk.folder)
+    assert (2, "") == (done.code, done.out)
+    assert f"cannot listen on 127.0.0.1 port {port}: another process listens there. Choose another" in done.err
+
+
+def test_the_tools_and_the_pages_need_two_ports(desk: Desk, idp: IdentityProvider) -> None:
+    configure(desk, idp, 1)
+    done = command("mcp", "serve", "--http", f"127.0.0.1:{desk.port}", cwd=desk.folder)
+    assert (2, "") == (done.code, done.out)
+    assert f"port {desk.port} is that of spec.listen" in done.err
+
+
+async def test_links_never_lead_to_a_foreign_program(desk: Desk, idp: IdentityProvider) -> None:
+    """It has the pages' address and answers like a broker, but has none of the store's keys."""
+
+    async def app(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b'{"status": "ok", "challenge": "%064d"}' % 0})
+
+    await asyncio.to_thread(configure, desk, idp, 1)
+    async with served(app, desk.port):
+        done = await asyncio.to_thread(command, "mcp", "serve", cwd=desk.folder)
+    assert (2, "") == (done.code, done.out)
+    assert f"port {desk.port}: another process listens there. Links lead there, but no broker" in done.err
 
 
 async def test_a_signal_ends_a_call_that_waits_for_the_user(desk: Desk, idp: IdentityProvider) -> None:

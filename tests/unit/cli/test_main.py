@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker import __version__, cli
+from oauthbroker import BrokerError, Code, __version__, cli
 from tests.kit.cli import REPOSITORY, command, environment
 
 
@@ -31,6 +31,19 @@ def test_the_module_is_the_command(tmp_path: Path, words: tuple[str, ...]):
 def test_the_version_is_told(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]):
     assert 0 == cli.run(list(words))
     assert f"oauthbroker {__version__}\n" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("others", "status"), [([], 2), ([ValueError()], 1)])
+def test_the_refusal_of_one_task_among_several_is_a_refusal(
+    others: list[Exception], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def refused(*_: object, **__: object) -> None:
+        inner = ExceptionGroup("", [BrokerError(Code.REQUEST_INVALID, note="the port is taken"), *others])
+        raise ExceptionGroup("", [inner])
+
+    monkeypatch.setattr(cli, "app", refused)
+    assert status == cli.run(["version"])
+    assert ("requestInvalid: the port is taken\n" == capsys.readouterr().err) is not bool(others)
 
 
 BIG = """

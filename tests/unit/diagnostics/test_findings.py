@@ -71,12 +71,13 @@ def test_a_key_that_has_a_successor_is_no_cause_for_alarm(keys: list[ApiKey], se
         ({"replaced_at": NOW - timedelta(days=1)}, [("ok", "had forgotten our client")]),
         ({"replaced_at": NOW - timedelta(days=8)}, []),
         ({"refused_at": NOW - timedelta(days=8)}, [("warning", "refuses our client since")]),
+        ({"looked_at": NOW - timedelta(days=1)}, []),
+        ({"looked_at": NOW - timedelta(days=1), "client_id": "c", "scopes": ()}, [("ok", "is asked whether it still")]),
     ],
 )
 def test_clients_that_a_server_has_forgotten_are_reported(changes: dict[str, Any], said: list[Any]) -> None:
-    client = RegisteredClient(
-        app="tickets", url="https://m.example", issuer="https://i.example", redirect_uri="", looked_at=NOW, **changes
-    )
+    place = {"url": "https://m.example", "issuer": "https://i.example", "redirect_uri": ""}
+    client = RegisteredClient(app="tickets", **{"looked_at": NOW, **place, **changes})
     found = findings.of_clients([client], NOW)
     assert len(said) == len(found)
     assert all(severity == it.severity and words in it.text for (severity, words), it in zip(said, found, strict=True))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import oauthbroker.integrations
 
-MOST_LINES = 1326
-MOST_ADAPTER = 159
+MOST_LINES = 1331
+MOST_ADAPTER = 161
 
 
 def test_the_plugin_of_adapters_keeps_to_its_budget() -> None:

@@ -23,6 +23,16 @@ def test_the_public_name_of_an_adapter_is_refused_before_its_framework_is_import
         getattr(oauthbroker.integrations, name)
 
 
+def test_a_package_that_no_extra_installs_is_named_with_the_command(monkeypatch):
+    monkeypatch.delitem(vars(oauthbroker.integrations), "OAuthMcpMiddleware", raising=False)
+    monkeypatch.delitem(sys.modules, "oauthbroker.integrations.langgraph_mcp", raising=False)
+    monkeypatch.setattr(extras, "check_extra", lambda _: None)
+    for package in ("langchain_mcp_adapters", "langchain_mcp_adapters.tools"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UnfitExtra, match=r"OAuthMcpMiddleware needs \S+, which is not installed. Run: `pip install "):
+        _ = oauthbroker.integrations.OAuthMcpMiddleware
+
+
 def test_the_folder_imports_no_framework_until_an_adapter_is_used():
     code = "import sys, oauthbroker.integrations as it; it.pause; it.resume; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

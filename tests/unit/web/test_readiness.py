@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Life, Notifier
@@ -58,11 +59,11 @@ def ask(store: Store, clock: TestClock, life: Life) -> Any:
         "audit": SimpleNamespace(failure=None), "plugins": dict,
     }  # fmt: skip
     probes = Readiness(store.probe, life, clock, may_degrade=lambda: False, outage=outage, log=log)
-    route: Any = health_routes(HealthCheck(outage=outage, **parts), probes)[0]
+    route: Any = health_routes(HealthCheck(outage=outage, **parts), probes, lambda *_: b"")[0]
 
     async def asked() -> bytes:
         clock.advance(FRESH_SECONDS)
-        return bytes((await route.endpoint(None)).body)
+        return bytes((await route.endpoint(Request({"type": "http", "query_string": b""}))).body)
 
     return asked
 
