@@ -140,7 +140,7 @@ def _check_columns(connection: psycopg.Connection[Any]) -> None:
     there = {tuple(row) for row in connection.execute(_COLUMNS).fetchall()}
     for table, column in _needed_columns():
         if (table, column) not in there:
-            raise _lasting(f"the table oauthbroker.{table} or its column {column} is missing: restore a backup")
+            raise _lasting(f"the table oauthbroker.{table} lacks its column {column}, or is missing: restore a backup")
 
 
 def _missing(connection: psycopg.Connection[Any], *, is_store: bool) -> dict[int, str]:
