@@ -29,7 +29,7 @@ Describe = Callable[[Keyring, str, bytes], Expected | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedStore:
-    """The result: counts and digests, faults as (`kind/first digits` of a record, or a kind, and what it is), and
+    """The result: counts and digests, faults as (`kind/first digits` of a record, or a kind, and the fault), and
     harmless leftovers."""
 
     kinds: list[CopiedKind]
@@ -64,7 +64,7 @@ def verify(
 
 
 def _note_left(found: VerifiedStore, kind: str, count: int, what: str) -> None:
-    """Note what is left of records that are gone: more than a crash leaves are lost records."""
+    """Note the remains of records that are gone: more than a crash leaves are lost records."""
     if count:
         text = f"{count} {what} of records that are gone"
         place = found.faults if count > _OF_A_CRASH else found.leftovers

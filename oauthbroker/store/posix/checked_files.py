@@ -93,7 +93,7 @@ def sync_names(fs: Fs, folder: int) -> None:
 
 
 def _opened(fs: Fs, open_: Callable[..., int], name: str, parent: int) -> int:
-    """Open something below `parent`. Says what is in its place where the system refuses that: a link, or no folder."""
+    """Open something below `parent`. Names a link, or a file for a folder, which the system refuses."""
     try:
         return open_(name, dir_fd=parent)
     except OSError as exc:

@@ -61,7 +61,7 @@ class Folders:
         with suppress(FileNotFoundError):
             named = fs.stat(self._path / kind)
         if named is None or (named.st_ino, named.st_dev) != (here.st_ino, here.st_dev):
-            note = f"{DATA}/{kind} was moved away or replaced: put it back, or restart the broker on what is there now"
+            note = f"{DATA}/{kind} was moved away or replaced: put it back, or restart the broker on the folder that is there now"
             raise BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=True)
 
     def close(self) -> None:
@@ -126,8 +126,10 @@ def _has_entries(fs: Fs, data: int, name: str) -> bool:
 def check_whole(missing: Sequence[str]) -> None:
     """Refuse a store that lacks folders of kinds: a start that made them anew would hide the loss."""
     if missing:
-        names, are = ", ".join(f"{DATA}/{kind}" for kind in missing), "is" if len(missing) == 1 else "are"
-        note = f"{names} {are} missing: restore from a backup, or make empty (0700) what had no records"
+        names, them = ", ".join(f"{DATA}/{kind}" for kind in missing), "is missing: restore it"
+        if len(missing) > 1:
+            them = "are missing: restore them"
+        note = f"{names} {them} from a backup, or make an empty folder (0700) where no record was"
         raise BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=True)
 
 

@@ -1,4 +1,4 @@
-"""A store that was restored in part: what is missing is named, with what to restore, and nothing is made in its place."""
+"""A store that was restored in part: lost parts are named, with the way to restore them, and none is made anew."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import Desk
 from tests.kit.running_broker import tree
 
-RESTORE = "restore from a backup, or make empty (0700) what had no records"
+RESTORE = "restore it from a backup, or make an empty folder (0700) where no record was"
 
 
 @pytest.fixture

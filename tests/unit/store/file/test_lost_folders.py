@@ -25,7 +25,7 @@ async def test_a_kind_of_a_newer_version_gets_its_folder_and_a_lost_one_does_not
     await open_file_store(tmp_path, kinds=(*KINDS, "newer")).close()
     assert (data / "newer").is_dir()
     (data / "waiting").rmdir()
-    with pytest.raises(BrokerError, match="data/waiting is missing: restore from a backup") as refused:
+    with pytest.raises(BrokerError, match="data/waiting is missing: restore it from a backup") as refused:
         open_file_store(tmp_path)
     assert (Code.STORE_UNAVAILABLE, True) == (refused.value.code, refused.value.lasting)
     assert not (data / "waiting").exists()
@@ -48,7 +48,7 @@ async def test_a_folder_that_was_moved_away_takes_no_reservation_until_it_is_bac
     with pytest.raises(BrokerError, match="data/grants was moved away or replaced: put it back"):
         await repository.probe()
     shutil.copytree(away, place)
-    with pytest.raises(BrokerError, match="or restart the broker on what is there now") as refused:
+    with pytest.raises(BrokerError, match="or restart the broker on the folder that is there now") as refused:
         await repository.probe()
     assert (Code.STORE_UNAVAILABLE, True) == (refused.value.code, refused.value.lasting)
     shutil.rmtree(place)
