@@ -61,7 +61,8 @@ class Folders:
         with suppress(FileNotFoundError):
             named = fs.stat(self._path / kind)
         if named is None or (named.st_ino, named.st_dev) != (here.st_ino, here.st_dev):
-            note = f"{DATA}/{kind} was moved away or replaced: put it back, or restart the broker on the folder that is there now"
+            hint = "put it back, or restart the broker on the folder that is there now"
+            note = f"{DATA}/{kind} was moved away or replaced: {hint}"
             raise BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=True)
 
     def close(self) -> None:
