@@ -45,7 +45,7 @@ def test_a_second_time_is_refused_and_nothing_changes(desk: Desk):
     before = tree(desk.folder)
     done = desk.type("init")
     assert (2, "") == (done.code, done.out)
-    assert done.err.startswith("keyExists: A key or a store is there already, and is never overwritten.")
+    assert done.err.startswith("keyExists: A key or a store already exists and is never overwritten.")
     assert before == tree(desk.folder)
 
 
