@@ -35,7 +35,6 @@ from oauthbroker.model.apps import App
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.providers import presets
-from oauthbroker.repository.repository import KINDS
 from oauthbroker.store.file.read_only import missing_in
 from oauthbroker.store.format.port import Store
 from oauthbroker.store.keys.keyring import Keyring
@@ -187,7 +186,7 @@ class Doctor:
         settings = self._settings
         found = await place.permissions(settings.store_root, settings.secret_files.values(), self.progress)
         if not settings.store_url_env:
-            self.lost = missing_in(Path(settings.store_root), KINDS)
+            self.lost = missing_in(Path(settings.store_root))
         return [*found, *place.lost(self.lost)]
 
     async def _values(self) -> list[Finding]:

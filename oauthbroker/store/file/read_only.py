@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,7 +13,7 @@ from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.format.port import Damage
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.posix.checked_files import closing
-from oauthbroker.store.posix.folders import DATA, LOCKS, has_records, missing_kinds
+from oauthbroker.store.posix.folders import DATA, FIRST_KINDS, LOCKS, has_records, missing_kinds
 from oauthbroker.store.posix.system_calls import Fs, at_border
 
 
@@ -65,7 +65,7 @@ def _names(fs: Fs, root: Path) -> set[str] | None:
         return names if LOCKS in names or has_records(fs, folder) else None
 
 
-def missing_in(root: Path, kinds: Collection[str]) -> list[str]:
+def missing_in(root: Path) -> list[str]:
     """Return the kinds whose folder a store with records lacks. Raises OSError."""
     fs = ReadOnlyFs()
     try:
@@ -73,4 +73,4 @@ def missing_in(root: Path, kinds: Collection[str]) -> list[str]:
     except FileNotFoundError:
         return []
     with closing(fs, folder):
-        return missing_kinds(fs, folder, kinds)
+        return missing_kinds(fs, folder, FIRST_KINDS)
