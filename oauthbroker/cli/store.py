@@ -93,7 +93,8 @@ def copy_command(
 def verify_command(place: Place = "", as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """Open every record, and compare its name and its tags with its content.
 
-    Brokers may work meanwhile, and nothing is changed. Status 1: a record has a fault. Leftovers are harmless.
+    Brokers may work meanwhile, and nothing is changed. Status 1: a fault, also of a lost folder or of many lost
+    records: restore them from a backup. Leftovers are harmless.
     """
     from oauthbroker.wiring.migration import verify_store
     from oauthbroker.wiring.store_place import word_of
@@ -104,7 +105,7 @@ def verify_command(place: Place = "", as_json: AsJson = False, config: ConfigPat
     lines = [
         *(f"{record}: {what}" for record, what in found.faults),
         *(f"{kind}: {what} (harmless)" for kind, what in found.leftovers),
-        f"{counted(len(found.faults), 'record')} with a fault.",
+        f"{counted(len(found.faults), 'fault')}.",
     ]
     document = {
         "ok": not found.faults,

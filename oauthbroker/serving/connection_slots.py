@@ -87,8 +87,8 @@ def _is_loopback(address: str) -> bool:
 @dataclass(slots=True)
 class Terms:
     """The terms of one listener's connections. Times in seconds; `connections` at once, half of them from one
-    address unless it is one of `proxies`. `base`: the path of `publicBaseUrl`. `over`: it accepts no connection any
-    longer."""
+    address unless it is one of `proxies`. `base`: the path of `publicBaseUrl`. `draining`: each connection takes one
+    more request at most. `over`: none is served any longer."""
 
     log: Log
     _: KW_ONLY
@@ -100,6 +100,7 @@ class Terms:
     base: str = ""
     slots: ConnectionSlots[Any] = field(init=False)
     lingering: int = field(default=0, init=False)
+    draining: bool = field(default=False, init=False)
     over: bool = field(default=False, init=False)
     metrics: Metrics | None = None
     _sampled: SampledLines = field(init=False)

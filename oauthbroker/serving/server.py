@@ -43,8 +43,9 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain the connections. Returns when none is left, before the application's resources are closed."""
-        self.terms.over = True
+        self.terms.draining = True
         await super().shutdown(sockets)
+        self.terms.over = True
         self._cut_off()
 
     def _cut_off(self) -> None:

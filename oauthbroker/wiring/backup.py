@@ -20,6 +20,7 @@ from oauthbroker.store.file.seen_file import read_seen, write_seen
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.migration.archive import ArchiveReader, Export, Import, KeysChangedError
 from oauthbroker.store.migration.copying import CopiedKind
+from oauthbroker.store.migration.raw import document_of
 from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 from oauthbroker.store.posix.system_calls import Fs, at_border
 from oauthbroker.wiring.key_sources import key_providers
@@ -50,7 +51,7 @@ def export_store(
     while True:
         left -= 1
         with closing(raw_store(word_of(settings), env)) as store:
-            document = store.keyring()
+            document = document_of(store)
             ring = Keyring.opened(document, *key_providers(settings, env, log))
             export = Export(
                 store=store, document=document or b"", ring=ring, known=KINDS, clock=clock, progress=progress
@@ -105,7 +106,7 @@ def restored(settings: Settings, *, env: Mapping[str, str], log: Log) -> Restore
             raise mark.refusal()
         if mark is not None:
             return Restored(mark.there, mark)
-        ring = Keyring.opened(store.keyring(), *key_providers(settings, env, log))
+        ring = Keyring.opened(document_of(store), *key_providers(settings, env, log))
         age, seen = age_in(store, ring), read_seen(data_of(settings), ring.store_id)
     is_older = age is not None and seen is not None and age.number < seen.number
     return Restored(age.at, None) if age is not None and is_older else None

@@ -18,7 +18,7 @@ from oauthbroker.repository.described import described
 from oauthbroker.repository.repository import KINDS
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.migration.copying import Copied, Migration, reopen
-from oauthbroker.store.migration.raw import RawStore
+from oauthbroker.store.migration.raw import RawStore, document_of
 from oauthbroker.store.migration.raw_files import RawFiles
 from oauthbroker.store.migration.verifying import VerifiedStore, verify
 from oauthbroker.wiring.key_sources import key_providers
@@ -66,7 +66,7 @@ def opened_ring(
     """Open the keyring of a store with the key of the settings. Raises `storeUnavailable` where there is no store,
     `keyUnknown` and `keyMismatch`."""
     with closing(store):
-        if (document := store.keyring()) is None:
+        if (document := document_of(store)) is None:
             there = "there is no store yet: run `oauthbroker init` or `oauthbroker store import`"
             raise BrokerError(Code.STORE_UNAVAILABLE, note=there, lasting=True)
         yield store, Keyring.opened(document, *key_providers(settings, env, log))

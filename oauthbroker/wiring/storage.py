@@ -156,7 +156,8 @@ def _opened(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[Keyri
         refused = error
     note = refused.note
     if keys is None or refused.code in {Code.KEY_UNKNOWN, Code.KEY_MISMATCH}:
-        is_new = refused.code is Code.KEY_UNKNOWN and settings.key_service is None and settings.store_url_env
+        can_be_new = refused.code is Code.KEY_UNKNOWN and not refused.hint and settings.key_service is None
+        is_new = can_be_new and settings.store_url_env
         more = "for a new store, run `oauthbroker init`" if is_new else ""
         note = "; ".join(filter(None, (note, f"key: {key_origin(settings, env)}", more)))
     if keys is not None and refused.code is not Code.KEY_UNKNOWN:
@@ -169,10 +170,14 @@ def _opened(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[Keyri
 
 
 def _hint(settings: Settings, refused: BrokerError) -> str:
-    """Return the sentence for a missing key file: there is no store yet, or the key of one is away."""
-    if refused.code is not Code.KEY_UNKNOWN or settings.key_service is not None or settings.store_url_env:
-        return ""
-    return "keyAway" if _keyring_path(settings).exists() else "noStore"
+    """Return the sentence for a missing key file or keyring: there is no store yet, or a part of one is away."""
+    is_away = refused.code is Code.KEY_UNKNOWN and not refused.hint
+    if not is_away or settings.key_service is not None or settings.store_url_env:
+        return refused.hint
+    try:
+        return "keyAway" if KeyringFile(_keyring_path(settings)).read() is not None else "noStore"
+    except BrokerError as error:
+        return error.hint
 
 
 def _home(settings: Settings, env: Mapping[str, str], *keks: KeyProvider) -> KeyringHome:
@@ -220,17 +225,17 @@ def init_store(settings: Settings, env: Mapping[str, str], clock: Clock) -> NewS
         url = store_url(settings, env)
         if url is not None:
             migrate_store(url)
-        kek, key, is_new = _key_of_new_store(settings, env, url)
+        kek, key, is_new = _key_of_new_store(settings, env)
         _home(settings, env, kek).create(clock=clock)
     return NewStore(key, is_new, str(_keyring_path(settings)) if url is None else "table oauthbroker.keyring")
 
 
-def _key_of_new_store(settings: Settings, env: Mapping[str, str], url: Secret | None) -> tuple[KeyProvider, str, bool]:
+def _key_of_new_store(settings: Settings, env: Mapping[str, str]) -> tuple[KeyProvider, str, bool]:
     if settings.key_service is not None:
         kek = provider_of(settings.key_service, env, key_free(settings), settings.outgoing_proxy)
         return kek, kek.id(), False
     path, outside = Path(settings.key_file), key_free(settings)
-    if (is_new := not path.exists()) and _has_keyring(settings, url):
+    if (is_new := not path.exists()) and _home(settings, env).read() is not None:
         raise BrokerError(Code.KEY_UNKNOWN, note=f"the store has a keyring, but its key file is missing; key: {path}")
     with naming(lambda: f"key: {path}"):
         at_border(lambda: Fs().make_root(path.parent))
@@ -243,14 +248,6 @@ def migrate_store(url: Secret) -> list[int]:
     from oauthbroker.store.postgres.schema import migrate
 
     return migrate(url)
-
-
-def _has_keyring(settings: Settings, url: Secret | None) -> bool:
-    if url is None:
-        return _keyring_path(settings).exists()
-    from oauthbroker.store.postgres.schema import read_keyring
-
-    return read_keyring(url) is not None
 
 
 def default_audit(settings: Settings, store: Store, clock: Clock, log: Log) -> AuditWriter:

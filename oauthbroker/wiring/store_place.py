@@ -29,6 +29,7 @@ _FIXES: Final = {
     "EPERM": "this user may not use it: correct its owner and mode",
     "EEXIST": "a file is in its place: name another folder, or move the file away",
     "ENOTDIR": "a file is in its place: name another folder, or move the file away",
+    "ELOOP": "a link is in its place: put the file or folder itself there",
     "ENOENT": "it cannot be made there: name another folder, or make the one above it",
     "ENOLCK": "its file system has no locks: name a folder on another one",
     "EOPNOTSUPP": "its file system lacks what the store needs: name a folder on another one",

@@ -616,12 +616,14 @@ SPOILT = {
     "delete from oauthbroker.schema_version": NO_NUMBER.format("is empty", "waiting does not help"),
     "alter table oauthbroker.schema_version rename to other": NO_NUMBER.format("is missing", "waiting does not help"),
     "alter table oauthbroker.queued rename column attempts to other": "oauthbroker.queued lacks its column attempts",
+    "alter table oauthbroker.tag rename to elsewhere": "oauthbroker.tag lacks its column kind, or is missing: restore",
     "alter database hosts set default_transaction_read_only = on": "read-only, perhaps a standby",
     "alter database hosts set synchronous_commit = off": "synchronous_commit is off",
 }
 MENDED = (
     "alter database hosts reset all",
     "alter table if exists oauthbroker.other rename to schema_version",
+    "alter table if exists oauthbroker.elsewhere rename to tag",
     "delete from oauthbroker.schema_version",
     "insert into oauthbroker.schema_version (number) values (1)",
     """do $$ begin alter table oauthbroker.queued rename column other to attempts;
@@ -684,6 +686,27 @@ async def test_a_host_without_the_key_file_makes_no_other_one(url: Secret, tmp_p
     with pytest.raises(BrokerError) as refused:
         init_store(settings(tmp_path / "one"), env, SystemClock())
     assert Code.KEY_EXISTS is refused.value.code
+
+
+async def test_records_without_their_keyring_get_no_new_one(
+    prepared: postgres.Server, url: Secret, tmp_path: Path
+) -> None:
+    env, here = {ENV: url.reveal()}, settings(tmp_path)
+    init_store(here, env, SystemClock())
+    await stored(here, env, "mail")
+    prepared.run("delete from oauthbroker.keyring", DATABASE)
+    log = json_log(io.StringIO(), TestClock())
+    refusals = [await refusal(here, env)]
+    for attempt in (
+        lambda: init_store(here, env, SystemClock()),
+        lambda: verify_store(f"env:{ENV}", here, env=env, log=log),
+    ):
+        with pytest.raises(BrokerError) as refused:
+            attempt()
+        refusals.append(refused.value)
+    for error in refusals:
+        assert (Code.KEY_UNKNOWN, True) == (error.code, "Restore the keyring from a backup" in str(error))
+        assert "init`" not in str(error)
 
 
 async def refusal(here: Settings, env: dict[str, str]) -> BrokerError:

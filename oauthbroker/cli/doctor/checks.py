@@ -5,18 +5,14 @@ The checks are independent: a failing one does not stop the others. They write n
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from oauthbroker.audit.chain import AuditKeys
-from oauthbroker.audit.folder import NAME as AUDIT_LOG
-from oauthbroker.audit.folder import slots_with_lines
-from oauthbroker.audit.trail import FileTrail
+from oauthbroker.cli.doctor import place
+from oauthbroker.cli.doctor.audit_log import audit_log
 from oauthbroker.cli.doctor.config_findings import keyless, misplaced, of_problem, of_proxies, unverified
 from oauthbroker.cli.doctor.database import database_away
-from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, is_there, locks, permissions, plugins
 from oauthbroker.cli.doctor.values_outside import values_outside
 from oauthbroker.cli.named_config import naming_config
 from oauthbroker.cli.output.options import CONFIG
@@ -39,6 +35,7 @@ from oauthbroker.model.apps import App
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.providers import presets
+from oauthbroker.store.file.read_only import missing_in
 from oauthbroker.store.format.port import Store
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.wiring import KEY_ENV, key_origin, look_into, unlocked, with_keys
@@ -60,22 +57,23 @@ class Doctor:
     apps: dict[str, App] = field(default_factory=dict)
     login: App | None = None
     progress: Progress = unseen
+    lost: list[str] = field(default_factory=list)
     forecast: Forecast = field(default_factory=lambda: Forecast((), {}))
 
     async def here(self) -> list[Finding]:
         """Run all checks without network. Without a Broker resource the store's place is unknown."""
-        found = await guarded("configuration", self._configuration)
+        found = await place.guarded("configuration", self._configuration)
         if self.settings is None:
             return found
         root = self.settings.store_root
-        steps: dict[Check, Step] = {
+        steps: dict[Check, place.Step] = {
             "keys": self._keys,
-            "permissions": lambda: permissions(root, self._settings.secret_files.values(), self.progress),
-            "disk": lambda: disk(root),
-            "locks": lambda: locks(root),
+            "permissions": self._permissions,
+            "disk": lambda: place.disk(root),
+            "locks": lambda: place.locks(root),
             "secrets": self._values,
             "age": self._age,
-            "audit": self._audit,
+            "audit": lambda: audit_log(root, self.store, self.progress),
             "database": self._database,
             "apiKeys": self._api_keys,
             "work": self._work,
@@ -83,7 +81,7 @@ class Doctor:
             "forecast": self._forecast,
         }
         others = {"disk", "locks"} if self.settings.store_url_env else {"database"}
-        if self.settings.store_url_env and not is_there(root):  # a host of a database before its first start
+        if self.settings.store_url_env and not place.is_there(root):  # a host of a database before its first start
             others.add("permissions")
         chosen = {check: step for check, step in steps.items() if check not in others}
         return [*found, *await self._all(chosen, "checks done")]
@@ -94,22 +92,22 @@ class Doctor:
             return []
         async with probing(self.settings, self.clock) as probe:
             asked = [*self.apps.values(), *([self.login] if self.login is not None else [])]
-            steps: dict[Check, Step] = {
+            steps: dict[Check, place.Step] = {
                 "providers": lambda: probe.providers(asked),
                 "clock": lambda: _clock(probe.skews),
                 "address": lambda: probe.address(self._settings.public_base_url),
                 "forwarders": self._forwarders,
                 "secrets": lambda: values_outside(self._settings, self.apps.values()),
-                "plugins": lambda: plugins(self._settings),
+                "plugins": lambda: place.plugins(self._settings),
             }
             if self._is_for_one_machine:  # a login serves its pages itself
                 del steps["address"]
             return await self._all(steps, "checks over the network done")
 
-    async def _all(self, steps: Mapping[Check, Step], what: str) -> list[Finding]:
+    async def _all(self, steps: Mapping[Check, place.Step], what: str) -> list[Finding]:
         found, count = list[Finding](), Count(what, len(steps), self.progress)
         for check, step in steps.items():
-            found += await guarded(check, step)
+            found += await place.guarded(check, step)
             count.add()
         return found
 
@@ -130,6 +128,10 @@ class Doctor:
         return self.settings
 
     @property
+    def _is_readable(self) -> bool:
+        return self.keyring is not None and not self.lost
+
+    @property
     def _is_for_one_machine(self) -> bool:
         """Return whether every user is the person at this machine: their callbacks on loopback need no TLS."""
         apps = self.loaded.apps.values() if self.loaded is not None else ()
@@ -143,9 +145,9 @@ class Doctor:
             self.settings = with_keys(self.loaded.settings, self.env)
         except ConfigInvalidError as refused:
             problems = naming_config(refused, () if self.config == CONFIG else ("--config", str(self.config))).problems
-        found = [of_problem("configuration", "failure", it, about=str(it.place)) for it in problems[:MOST_NAMED]]
-        if len(problems) > MOST_NAMED:
-            more = f"{len(problems) - MOST_NAMED} more."
+        found = [of_problem("configuration", "failure", it, about=str(it.place)) for it in problems[: place.MOST_NAMED]]
+        if len(problems) > place.MOST_NAMED:
+            more = f"{len(problems) - place.MOST_NAMED} more."
             found.append(Finding("configuration", "failure", more, hint="`oauthbroker check` has all."))
         if self.loaded is None:
             with suppress(ConfigInvalidError):
@@ -179,6 +181,14 @@ class Doctor:
         what = "The key opens the keyring" + ("." if settings.key_service else ", and only you can read it.")
         return [Finding("keys", "ok", what, about=where), *found]
 
+    async def _permissions(self) -> list[Finding]:
+        """Check the store's place, and that it has the folders of all kinds."""
+        settings = self._settings
+        found = await place.permissions(settings.store_root, settings.secret_files.values(), self.progress)
+        if not settings.store_url_env:
+            self.lost = missing_in(Path(settings.store_root))
+        return [*found, *place.lost(self.lost)]
+
     async def _values(self) -> list[Finding]:
         """Check every value that the configuration names, and list the apps that have all of theirs."""
         self._look()
@@ -204,23 +214,24 @@ class Doctor:
         return [*(found or [Finding("secrets", "ok", "Every value of the configuration is at hand.")]), *notices]
 
     def _unknown_secrets(self) -> list[Finding]:
-        """Report that secrets cannot be checked, because the key does not open the keyring."""
-        if self.keyring is not None or self.loaded is None or not self.loaded.secret_keys:
+        """Report that secrets cannot be checked, because the store cannot be read."""
+        if self._is_readable or self.loaded is None or not self.loaded.secret_keys:
             return []
         count = counted(len(self.loaded.secret_keys), "secret")
         what = f"Not known for {count} of the configuration: the store could not be opened."
-        return [Finding("secrets", "warning", what, hint="Fix what `keys` or `database` says, then run this again.")]
+        hint = "Fix what `keys`, `permissions` or `database` says, then run this again."
+        return [Finding("secrets", "warning", what, hint=hint)]
 
     def _missing(self, about: str, problems: Iterable[ConfigProblem]) -> list[Finding]:
         """Report missing values: a variable may be set where the broker runs; a secret of the store may not."""
-        known = [it for it in problems if self.keyring is not None or not is_unread_secret(it)]
+        known = [it for it in problems if self._is_readable or not is_unread_secret(it)]
         return [
             of_problem("secrets", "warning" if "environment" in it.what else "failure", it, about=about) for it in known
         ]
 
     def _look(self) -> None:
         """Open the store to read, if possible."""
-        if self.keyring is None or self.store is not None:
+        if self.keyring is None or self.store is not None or self.lost:
             return
         opened = look_into(self._settings, self.keyring, env=self.env, clock=self.clock)
         if opened is not None:
@@ -232,27 +243,6 @@ class Doctor:
             return []
         await self.seen.age.check()
         return [Finding("age", "ok", "The store is not older than this host has seen it.")]
-
-    async def _audit(self) -> list[Finding]:
-        """Check that the next audit line can be written, and that the existing lines are genuine."""
-        if self.store is None:
-            return []
-        data = data_of(self._settings.store_root)
-        path = data / AUDIT_LOG
-        with suppress(FileNotFoundError):
-            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC))
-        is_new = not is_there(self._settings.store_root)  # a host of a database before its first start
-        if is_new or not slots_with_lines(data):
-            return [Finding("audit", "ok", "No line was written yet.", about=str(path))]
-        verification = await FileTrail(data, AuditKeys(self.store.mac)).verify(progress=self.progress)
-        if not verification.sound:
-            what, hint = (
-                f"The log was changed: {counted(verification.broken, 'break')}.",
-                "`oauthbroker audit verify` says where.",
-            )
-            return [Finding("audit", "failure", what, hint=hint, about=str(path))]
-        what = f"Can be written; {counted(verification.verified, 'line')} are genuine."
-        return [Finding("audit", "ok", what, about=str(path))]
 
     async def _api_keys(self) -> list[Finding]:
         return findings.of_api_keys(await self.seen.api_keys(), self.clock.now()) if self.seen is not None else []

@@ -40,6 +40,12 @@ def is_there(root: str) -> bool:
     return False
 
 
+def lost(kinds: Iterable[str]) -> list[Finding]:
+    """Report kinds whose folders a store with records lacks."""
+    hint = "Restore it from a backup. Only if it had no records, make it empty (0700)."
+    return [Finding("permissions", "failure", "Missing.", hint=hint, about=f"data/{kind}") for kind in kinds]
+
+
 async def permissions(root: str, files: Iterable[str], progress: Progress = unseen) -> list[Finding]:
     """Check that a store exists, the owner and mode of everything below its root, and that not every user of this
     machine can read one of the files that open it."""

@@ -25,6 +25,7 @@ from oauthbroker.web.gate.request_limits import PEER, PROBES
 from oauthbroker.web.middleware.access_log import uvicorn_options
 
 IDLE_SECONDS = 5  # between two requests of one connection
+LAST_SECONDS = 0.5  # for a request that is on its way when the server stops: its connection would be reset
 LINGERING = 64  # refused connections that still get an answer; further ones are closed at once
 _QUIET = logging.getLogger("uvicorn.error.wire")
 _QUIET.setLevel(logging.ERROR)  # uvicorn warns of refused requests, which we log ourselves
@@ -85,13 +86,26 @@ class HttpConnection(HttpToolsProtocol):
             )
         )
         self.flow: HeldFlow = HeldFlow(self.transport)
-        if terms.over:  # accepted before shutdown began, and created only now
+        if terms.over:
             self.transport.abort()
             return
         self._uid = peer_uid(transport)
         self.app = partial(_serve_named, self.app, self._uid)
         self._await_head()
         self._sit_down()
+        if terms.draining:  # accepted before that began, and created only now
+            self.shutdown()
+
+    def shutdown(self) -> None:
+        """Answer the request under way, or one that comes within a moment, as the last one. Then close."""
+        if self._answering:
+            self.cycle.keep_alive = False
+        else:
+            self.loop.call_later(LAST_SECONDS, self._close_unused)
+
+    def _close_unused(self) -> None:
+        if not self._answering and self._over and not self._received:
+            self.transport.close()
 
     def _sit_down(self) -> None:
         terms = self._terms
@@ -194,7 +208,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
-        if self.expect_100_continue or self._body_left == CHUNKS:
+        if self.expect_100_continue or self._body_left == CHUNKS or self._terms.draining:
             self.cycle.keep_alive = False
         if self.scope["http_version"] == "1.0":  # HTTP/1.0 has no chunks and no 100-continue
             self.cycle.chunked_encoding, self.cycle.expected_content_length = False, UNTIL_THE_END

@@ -27,7 +27,7 @@ class WarmConnection(HttpConnection):
     def _is_free(self) -> bool:
         """Tell whether a request may begin, and its answer be written, now."""
         busy = self._answering or self.flow.held or self.flow.write_paused or self.transport.is_closing()
-        return self._slot == "whole" and self._over and not busy
+        return self._slot == "whole" and self._over and not busy and not self._terms.draining
 
     def _answered_at_once(self) -> bool:
         answer = self._heads.answer(self._received, self.server_state.default_headers)

@@ -13,7 +13,7 @@ from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.format.port import Damage
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.posix.checked_files import closing
-from oauthbroker.store.posix.folders import DATA, LOCKS
+from oauthbroker.store.posix.folders import DATA, FIRST_KINDS, LOCKS, has_records, missing_kinds
 from oauthbroker.store.posix.system_calls import Fs, at_border
 
 
@@ -47,17 +47,30 @@ def look_at(
     broker has opened it yet. Raises as `FileStore` does."""
     fs = ReadOnlyFs()
     there = at_border(lambda: _names(fs, root))
-    if LOCKS not in there:
+    if there is None:
         return None
     kept = [kind for kind in kinds if kind in there]
     store = FileStore(root, keyring, kinds=kept, clock=clock, fs=fs, on_damage=on_damage)
     return store, frozenset(kept)
 
 
-def _names(fs: Fs, root: Path) -> set[str]:
+def _names(fs: Fs, root: Path) -> set[str] | None:
+    """Return the names in `data/`; None before the first start, which has made no locks and no records."""
     try:
         folder = fs.open_root(root / DATA)
     except FileNotFoundError:
-        return set()
+        return None
     with closing(fs, folder):
-        return set(fs.listdir(folder))
+        names = set(fs.listdir(folder))
+        return names if LOCKS in names or has_records(fs, folder) else None
+
+
+def missing_in(root: Path) -> list[str]:
+    """Return the kinds whose folder a store with records lacks. Raises OSError."""
+    fs = ReadOnlyFs()
+    try:
+        folder = fs.open_root(root / DATA)
+    except FileNotFoundError:
+        return []
+    with closing(fs, folder):
+        return missing_kinds(fs, folder, FIRST_KINDS)

@@ -155,12 +155,19 @@ def _of_another_format(found: str) -> BrokerError:
 
 def made_by_development(which: str) -> BrokerError:
     """Return the refusal of a store that no release has made."""
-    hint = "make a new store in another place with `oauthbroker init`, and let the users connect again"
+    hint = "write another place into spec.store, run `oauthbroker init`, and let the users connect again"
     return BrokerError(Code.STORE_FORMAT, note=f"a development version made the store, {which}: {hint}")
 
 
 def made_by_newer(number: str) -> BrokerError:
     return BrokerError(Code.STORE_FORMAT, note=f"a newer version made the store, format {number}: start that version")
+
+
+def keyring_missing(place: str) -> BrokerError:
+    """Return the refusal of a store whose keyring is lost. A new one opens none of its records."""
+    missing = BrokerError(Code.KEY_UNKNOWN, note=place)
+    missing.hint = "keyringAway"
+    return missing
 
 
 def damaged() -> BrokerError:

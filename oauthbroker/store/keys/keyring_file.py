@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 
+from oauthbroker.store.keys.keyring_document import keyring_missing
 from oauthbroker.store.posix.atomic_files import create_whole, lock_soon
 from oauthbroker.store.posix.checked_files import check_folder, closing, content_of
-from oauthbroker.store.posix.folders import CORRUPT, LOCKS, open_data
+from oauthbroker.store.posix.folders import has_records, open_data
 from oauthbroker.store.posix.system_calls import Fs
 
 KEYRING, KEYRING_LIMIT = "keyring", 1024 * 1024
 
 
 def read_keyring(fs: Fs, path: Path) -> bytes | None:
-    """Return the file's bytes, or None if there is no file. Raises `storePermissions` if others can access it, and
-    OSError."""
+    """Return the file's bytes, or None if there is no store. Raises `keyUnknown` for records without a keyring,
+    `storePermissions` if others can access it, and OSError."""
     try:
         folder = fs.open_root(path.parent)
     except FileNotFoundError:
         return None
     with closing(fs, folder):
         check_folder(fs.fstat(folder), path.parent.name)
-        return content_of(fs, folder, path.name, KEYRING_LIMIT)
+        document = content_of(fs, folder, path.name, KEYRING_LIMIT)
+        if document is None and has_records(fs, folder):
+            raise keyring_missing(f"keyring: {path}")
+        return document
 
 
 def write_keyring(fs: Fs, path: Path, text: bytes) -> bool:
     """Create the keyring file; False if a keyring or records exist. A lock on the folder lets one writer win."""
     with closing(fs, open_data(fs, path.parent.parent)) as folder:
         lock_soon(fs, folder)
-        if _is_taken(fs, folder, path.name):
+        if path.name in fs.listdir(folder) or has_records(fs, folder):
             return False
         create_whole(fs, folder, path.name, text)
     return True
@@ -40,15 +43,3 @@ def replace_keyring(fs: Fs, path: Path, text: bytes) -> None:
     with closing(fs, fs.open_root(path.parent)) as folder:
         check_folder(fs.fstat(folder), path.parent.name)
         create_whole(fs, folder, path.name, text)
-
-
-def _is_taken(fs: Fs, folder: int, keyring: str) -> bool:
-    names = fs.listdir(folder)
-    return keyring in names or any(_has_entries(fs, folder, name) for name in names if name not in {LOCKS, CORRUPT})
-
-
-def _has_entries(fs: Fs, folder: int, name: str) -> bool:
-    if not stat.S_ISDIR(fs.stat(name, dir_fd=folder).st_mode):
-        return False
-    with closing(fs, fs.open_folder(name, dir_fd=folder)) as fd:
-        return bool(fs.listdir(fd))

@@ -29,17 +29,18 @@ class KeyringHome(ABC):
 
     @abstractmethod
     def read(self) -> bytes | None:
-        """Return the document, or None."""
+        """Return the document, None for a new store. Raises `keyUnknown` for records without a keyring."""
 
     @abstractmethod
     def replace(self, before: bytes, ring: Keyring) -> None:
         """Replace the document, durably. Raises `storeLocked` if it is no longer `before`."""
 
     def create(self, *, clock: Clock | None = None) -> Keyring:
-        """Make the keyring of a new store. Raises `keyExists` if there is a keyring, or records that a new keyring
-        could not open."""
+        """Make the keyring of a new store. Raises `keyExists` if there is a keyring, and `keyUnknown` if there are
+        records that a new keyring could not open."""
         ring = Keyring.fresh(clock=clock).wrapped_for(self.keks)
         if not self.keep(ring):
+            self.read()
             raise BrokerError(Code.KEY_EXISTS)
         return ring
 

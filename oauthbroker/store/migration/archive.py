@@ -22,6 +22,7 @@ from oauthbroker.store.format.entry_names import is_name
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.migration.copying import CopiedKind, bytes_of, opens, place_of
 from oauthbroker.store.migration.raw import PAGE, RawRecord, RawStore, counted, pages_of
+from oauthbroker.store.posix.folders import check_whole
 from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 
 FORMAT: Final = "oab-archive-1"
@@ -68,6 +69,7 @@ class Export:
         """Yield the lines of the archive. Raises KeysChangedError, and store codes."""
         if (mark := self.store.mark()) is not None:
             raise mark.refusal()
+        check_whole(self.store.missing(self.known))
         id_, at = self.clock.random_bytes(16).hex(), to_iso(self.clock.now())
         yield _line({"format": FORMAT, "archive": id_, "at": at, "keyring": self.document.decode()})
         count = counted(self.store, self.known, "records exported", self.progress)

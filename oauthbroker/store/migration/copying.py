@@ -27,6 +27,7 @@ from oauthbroker.store.format.seal import length_prefixed
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.keys.keyring_document import store_id_of
 from oauthbroker.store.migration.raw import LAST, PAGE, RawRecord, RawStore, counted
+from oauthbroker.store.posix.folders import check_whole
 from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 
 _UNDER_WAY = (MigrationState.CLOSING, MigrationState.CLOSED)
@@ -150,6 +151,7 @@ class Migration:
         return MigrationMarker(move=move, state=state, here=here.word, there=there.word, at=to_iso(self.clock.now()))
 
     def _all_copied(self) -> Copied:
+        check_whole(self.source.missing(self.kinds))
         strange = self.source.kinds() - set(self.kinds)
         if strange:
             note = f"a newer oauthbroker wrote {', '.join(sorted(strange))}: copy with that version"

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from oauthbroker.core.progress import Count, Progress
+from oauthbroker.store.keys.keyring_document import keyring_missing
 from oauthbroker.store.posix.migration_marker import MigrationMarker
 
 LAST: Final = "g"  # behind every name, which is hexadecimal
@@ -56,6 +57,10 @@ class RawStore(Protocol):
         """Return records in the order of their names, those behind `after` and not behind `upto`."""
         ...
 
+    def missing(self, kinds: Collection[str]) -> list[str]:
+        """Return those of these kinds whose place is lost."""
+        ...
+
     def count(self, kind: str) -> int:
         """Count the records of a kind, about: brokers may be writing."""
         ...
@@ -69,10 +74,18 @@ class RawStore(Protocol):
         ...
 
     def loose_tags(self, kind: str) -> int:
-        """Count the tags of entries that are gone. They are harmless."""
+        """Count the tags of entries that are gone. Few are what a crash leaves."""
         ...
 
     def close(self) -> None: ...
+
+
+def document_of(store: RawStore) -> bytes | None:
+    """Return the keyring's document, None for a place without a store. Raises `keyUnknown` where only it is missing."""
+    document = store.keyring()
+    if document is None and store.kinds():
+        raise keyring_missing(f"store: {store.word}")
+    return document
 
 
 def counted(store: RawStore, kinds: Collection[str], what: str, report: Progress) -> Count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -28,7 +29,17 @@ from oauthbroker.store.posix.checked_files import (
     own_folder,
     read_file,
 )
-from oauthbroker.store.posix.folders import CORRUPT, DATA, LOCKS, MARK, OPEN, TAGS, living_marks
+from oauthbroker.store.posix.folders import (
+    CORRUPT,
+    DATA,
+    FIRST_KINDS,
+    LOCKS,
+    MARK,
+    OPEN,
+    TAGS,
+    living_marks,
+    missing_kinds,
+)
 from oauthbroker.store.posix.migration_marker import MOST_BYTES, MigrationMarker
 from oauthbroker.store.posix.system_calls import Fs, at_border
 
@@ -68,7 +79,7 @@ class RawFiles:
         return at_border(lambda: content_of(self._fs, self._data, KEYRING, KEYRING_LIMIT))
 
     def put_keyring(self, document: bytes) -> None:
-        at_border(lambda: make_folders(self._fs, self._data, [LOCKS, CORRUPT, TAGS]))
+        at_border(lambda: make_folders(self._fs, self._data, [LOCKS, CORRUPT, TAGS, *sorted(FIRST_KINDS)]))
         at_border(lambda: create_whole(self._fs, self._data, KEYRING, document))
         self._tag_files = TagFiles(self._fs, at_border(lambda: self._folder(TAGS)))
 
@@ -98,10 +109,8 @@ class RawFiles:
     def _is_kind(self, name: str) -> bool:
         if name.startswith(".") or name in _NO_KINDS:
             return False
-        try:
-            return any(map(is_name, self._listed(name)))
-        except NotADirectoryError:
-            return False
+        is_folder = stat.S_ISDIR(self._fs.stat(name, dir_fd=self._data).st_mode)
+        return is_folder and any(map(is_name, self._listed(name)))
 
     def records(self, kind: str, after: str = "", *, upto: str = LAST, limit: int | None = None) -> list[RawRecord]:
         """Return records. A kind is listed anew when its first page is read."""
@@ -123,6 +132,9 @@ class RawFiles:
                 if record is not None:  # a broker that works may have removed it
                     found.append(RawRecord(name, record[0], tags.of(name)))
         return found
+
+    def missing(self, kinds: Collection[str]) -> list[str]:
+        return at_border(lambda: missing_kinds(self._fs, self._data, kinds))
 
     def count(self, kind: str) -> int:
         return at_border(lambda: sum(1 for _ in filter(is_name, self._listed(kind))))
@@ -162,8 +174,8 @@ class RawFiles:
             self._tag_files.remove(Key(kind, name), [Tag(kind, *tag) for tag in there.of(name)])
 
     def loose_tags(self, kind: str) -> int:
+        tagged = at_border(lambda: TagsByName(self._tags_of(kind))).names()  # first: a record is written after its tags
         names = at_border(lambda: SortedNames(self._fs, filter(is_name, self._listed(kind))))
-        tagged = at_border(lambda: TagsByName(self._tags_of(kind))).names()
         there, loose = iter(names), 0
         last = next(there, LAST)
         for name in tagged:  # both are in the order of names

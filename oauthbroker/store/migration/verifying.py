@@ -22,13 +22,15 @@ class Expected(NamedTuple):
 
 _MARKERS: Final = "due"
 _MARKED: Final = {"grants", "sessions"}
+_OF_A_CRASH: Final = 256  # tags or markers: 64 records change at once, under their locks, and few have more than four
 Describe = Callable[[Keyring, str, bytes], Expected | None]
 """Return what a body of a kind expects, None for a body that is no record of this schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedStore:
-    """The result: counts and digests, records with a fault as (`kind/first digits`, fault), and harmless leftovers."""
+    """The result: counts and digests, faults as (`kind/first digits` of a record, or a kind, and the fault), and
+    harmless leftovers."""
 
     kinds: list[CopiedKind]
     faults: list[tuple[str, str]]
@@ -46,20 +48,27 @@ def verify(
 ) -> VerifiedStore:
     """Read every record, and those of a kind with a fault once more: a broker may be writing."""
     found, marked = VerifiedStore(kinds=[], faults=[], leftovers=[]), set[str]()
+    found.faults.extend((kind, "its folder is missing") for kind in store.missing(kinds))
     count = counted(store, kinds, "records verified", progress)
     for kind in sorted(kinds, key=lambda kind: kind != _MARKERS):  # before the records that they lead to
         look = _look(store, ring, kind, kinds, describe, count, marked)
         again = _look(store, ring, kind, kinds, describe, None, set()).faults if look.faults else {}
         found.faults.extend((place, what) for place, what in look.faults.items() if place in again)
         found.kinds.append(CopiedKind(kind=kind, records=look.records, digest=look.digest))
-        if loose := store.loose_tags(kind):
-            found.leftovers.append((kind, f"{loose} tags of records that are gone"))
+        _note_left(found, kind, store.loose_tags(kind), "tags")
     order = list(kinds).index
     found.kinds.sort(key=lambda each: order(each.kind))
     found.leftovers.sort(key=lambda each: order(each[0]))
-    if marked:
-        found.leftovers.append((_MARKERS, f"{len(marked)} markers of records that are gone"))
+    _note_left(found, _MARKERS, len(marked), "markers")
     return found
+
+
+def _note_left(found: VerifiedStore, kind: str, count: int, what: str) -> None:
+    """Note the remains of records that are gone: more than a crash leaves are lost records."""
+    if count:
+        text = f"{count} {what} of records that are gone"
+        place = found.faults if count > _OF_A_CRASH else found.leftovers
+        place.append((kind, text))
 
 
 def _look(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -47,7 +47,7 @@ def _refusal(found: os.stat_result, what: str, name: str) -> BrokerError:
 def read_file(fs: Fs, folder: int, name: str, limit: int) -> tuple[bytes, os.stat_result] | None:
     """Return the content and stat of a plain file of at most `limit` bytes, or None if it does not exist."""
     try:
-        fd = fs.open_file(name, dir_fd=folder)
+        fd = _opened(fs, fs.open_file, name, folder)
     except FileNotFoundError:
         return None
     try:
@@ -73,8 +73,8 @@ def make_folders(fs: Fs, parent: int, names: Iterable[str]) -> None:
 
 
 def own_folder(fs: Fs, parent: int, name: str) -> int:
-    """Open a folder of ours below `parent`."""
-    fd = fs.open_folder(name, dir_fd=parent)
+    """Open a folder of ours below `parent`. Raises `storePermissions` for a link or a file in its place."""
+    fd = _opened(fs, fs.open_folder, name, parent)
     try:
         check_folder(fs.fstat(fd), name)
     except BaseException:
@@ -90,6 +90,17 @@ def sync_names(fs: Fs, folder: int) -> None:
     except OSError as exc:
         if exc.errno not in {errno.EROFS, errno.EINVAL}:
             raise
+
+
+def _opened(fs: Fs, open_: Callable[..., int], name: str, parent: int) -> int:
+    """Open something below `parent`. Names a link, or a file for a folder, which the system refuses."""
+    try:
+        return open_(name, dir_fd=parent)
+    except OSError as exc:
+        if exc.errno not in {errno.ELOOP, errno.ENOTDIR}:
+            raise
+    found = fs.stat(name, dir_fd=parent)
+    raise _refusal(found, "a link" if stat.S_ISLNK(found.st_mode) else "not a folder", name)
 
 
 def close(fs: Fs, fd: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -30,21 +31,39 @@ from oauthbroker.store.posix.migration_marker import MOST_BYTES, MigrationMarker
 from oauthbroker.store.posix.system_calls import Fs, at_border
 
 DATA, LOCKS, CORRUPT, TAGS = "data", "locks", "corrupt", "tags"
-OPEN, MARK = ".open.", "move"
+FIRST_KINDS = frozenset(
+    {"grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "browsersessions",
+     "uses", "plugins", "clients", "tombstones"}
+)  # fmt: skip
+"""The kinds that format 1 has from its beginning. A store with records has a folder for each of them."""
+_NO_RECORDS = {LOCKS, CORRUPT, "audit"}
+OPEN, MARK, PROBE = ".open.", "move", "probe"
+_NONE = -1  # no folder: a copy has no locks, and none are taken where a store is only read
 _MOST_MARK = 1024 * 1024  # 16 bytes for each keyring that the process has opened
 
 
 class Folders:
     """Open folders by kind. All later operations are relative to these descriptors. `closing` removes the open mark."""
 
-    __slots__ = ("_closing", "by_kind", "corrupt", "data", "locks", "mark", "tags")
+    __slots__ = ("_closing", "_path", "by_kind", "corrupt", "data", "locks", "mark", "tags")
 
-    def __init__(self, opened: dict[str, int], closing: ExitStack, *, data: int, mark: int | None) -> None:
-        """`data` is the folder above the others, `mark` the open mark; None in a store that is only read."""
-        self._closing, self.data, self.mark = closing, data, mark
-        self.locks, self.corrupt = opened.pop(LOCKS), opened.pop(CORRUPT)
+    def __init__(self, opened: dict[str, int], closing: ExitStack, *, path: Path, data: int, mark: int | None) -> None:
+        """`data` is the folder above the others, at `path`; `mark` is the open mark, None in a store that is only
+        read."""
+        self._closing, self._path, self.data, self.mark = closing, path, data, mark
+        self.locks, self.corrupt = opened.pop(LOCKS, _NONE), opened.pop(CORRUPT, _NONE)
         self.tags = opened.pop(TAGS, None)
         self.by_kind = MappingProxyType(opened)
+
+    def check_named(self, fs: Fs, kind: str) -> None:
+        """Raise `storeUnavailable` if the folder of a kind lies no longer where the next start looks for it."""
+        here, named = fs.fstat(self.by_kind[kind]), None
+        with suppress(FileNotFoundError):
+            named = fs.stat(self._path / kind)
+        if named is None or (named.st_ino, named.st_dev) != (here.st_ino, here.st_dev):
+            hint = "put it back, or restart the broker on the folder that is there now"
+            note = f"{DATA}/{kind} was moved away or replaced: {hint}"
+            raise BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=True)
 
     def close(self) -> None:
         self._closing.close()
@@ -65,21 +84,54 @@ def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
         data, opened = open_data(fs, root), dict[str, int]()
         stack.callback(close, fs, data)
         with ExitStack() as checking:
-            dead = _dead_marks(fs, data, checking)
+            there = fs.listdir(data)
+            dead = _dead_marks(fs, data, there, checking)
             mark = _mark_as_open(fs, data, stack)
             _check_not_moved(fs, data)
+            if not FIRST_KINDS.intersection(names).issubset(there):
+                check_whole(missing_kinds(fs, data, names))
             make_folders(fs, data, names)  # the sync makes the mark durable, too
             for name in names:
-                with suppress(*([FileNotFoundError] if name == TAGS else [])):  # an old store that is only read
+                with suppress(*([FileNotFoundError] if mark is None else [])):  # a copy that is only read
                     opened[name] = own_folder(fs, data, name)
                     stack.callback(close, fs, opened[name])
-            _probe_locks(fs, opened[LOCKS])
+            if mark is not None or PROBE in fs.listdir(opened.get(LOCKS, data)):
+                _probe_locks(fs, opened[LOCKS])
             for folder in (data, *(opened.values() if dead else ())):
                 collect_temps(fs, folder)
             for name in dead:
                 with suppress(OSError):
                     fs.unlink(name, dir_fd=data)
-        return Folders(opened, stack.pop_all(), data=data, mark=mark)
+        return Folders(opened, stack.pop_all(), path=root / DATA, data=data, mark=mark)
+
+
+def missing_kinds(fs: Fs, data: int, kinds: Collection[str]) -> list[str]:
+    """Return the kinds whose folder is lost: the store has records, so a start has made it before them. A kind that a
+    newer version brings is none of them."""
+    return sorted(FIRST_KINDS.intersection(kinds).difference(fs.listdir(data))) if has_records(fs, data) else []
+
+
+def has_records(fs: Fs, data: int) -> bool:
+    """Tell whether a folder below `data/` has a record, or the tag of one."""
+    return any(_has_entries(fs, data, name) for name in fs.listdir(data) if name not in _NO_RECORDS)
+
+
+def _has_entries(fs: Fs, data: int, name: str) -> bool:
+    with suppress(FileNotFoundError):  # an open mark that went meanwhile
+        if stat.S_ISDIR(fs.stat(name, dir_fd=data).st_mode):
+            with closing(fs, fs.open_folder(name, dir_fd=data)) as fd:
+                return any(True for _ in fs.each_name(fd))
+    return False
+
+
+def check_whole(missing: Sequence[str]) -> None:
+    """Refuse a store that lacks folders of kinds: a start that made them anew would hide the loss."""
+    if missing:
+        names, them = ", ".join(f"{DATA}/{kind}" for kind in missing), "is missing: restore it"
+        if len(missing) > 1:
+            them = "are missing: restore them"
+        note = f"{names} {them} from a backup, or make an empty folder (0700) where no record was"
+        raise BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=True)
 
 
 def living_marks(fs: Fs, data: int) -> list[bytes]:
@@ -97,10 +149,10 @@ def living_marks(fs: Fs, data: int) -> list[bytes]:
     return found
 
 
-def _dead_marks(fs: Fs, data: int, checking: ExitStack) -> list[str]:
+def _dead_marks(fs: Fs, data: int, there: Collection[str], checking: ExitStack) -> list[str]:
     """Return the open marks of processes that have died. They stay locked until `checking` ends."""
     dead = list[str]()
-    for name in fs.listdir(data):
+    for name in there:
         if not name.startswith(OPEN):
             continue
         with suppress(FileNotFoundError):  # its store was closed just now
@@ -157,9 +209,9 @@ def _probe_locks(fs: Fs, folder: int) -> None:
 
     If the first one cannot lock it, locks work too: another broker is probing at this moment.
     """
-    first, second = fs.open_lock("probe", dir_fd=folder), -1
+    first, second = fs.open_lock(PROBE, dir_fd=folder), -1
     try:
-        second = fs.open_lock("probe", dir_fd=folder)
+        second = fs.open_lock(PROBE, dir_fd=folder)
         check_file(fs.fstat(first))
         excludes = not fs.try_lock(first) or not fs.try_lock(second)
     finally:

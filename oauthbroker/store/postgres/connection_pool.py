@@ -24,7 +24,7 @@ from oauthbroker.store.postgres.rights import MISSING, NEEDED, NO_RIGHT, READ_ON
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
 SLOW_SECONDS: Final = 2.0  # then a connection is tried beside it, which tells a slow statement from a silent database
 LOOK_SECONDS: Final = 0.25  # between two looks at how long the statements under way take
-NO_TABLES: Final = "the database lacks tables: run `oauthbroker init`, or `oauthbroker store migrate` after an upgrade"
+NO_TABLES: Final = "the database lacks tables: run `oauthbroker store migrate`, which names those that are lost"
 NO_ANSWER: Final = "the database does not answer"
 NO_FUNCTION: Final = "the database lacks a function of PostgreSQL: use PostgreSQL itself"
 _KNOWN: Final[Sequence[tuple[tuple[type[psycopg.Error], ...], str, bool]]] = (

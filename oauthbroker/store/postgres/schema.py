@@ -17,7 +17,7 @@ import psycopg
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.keys.keyring import KeyProvider, Keyring
-from oauthbroker.store.keys.keyring_document import made_by_development
+from oauthbroker.store.keys.keyring_document import keyring_missing, made_by_development
 from oauthbroker.store.keys.keyring_home import KeyringHome
 from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 from oauthbroker.store.postgres import rights
@@ -47,6 +47,7 @@ select current_setting('server_version_num')::int / 10000, current_setting('sync
     exists (select from pg_tables where schemaname = 'oauthbroker' and tablename = 'schema_version'),
     exists (select from pg_tables where schemaname = any(%(schemas)s) and tablename = 'migration')
 """
+_KEYRING = "select (select document from oauthbroker.keyring), exists (select from oauthbroker.entry)"
 _HAS_TABLES = "select from pg_tables where schemaname = 'oauthbroker' and tablename = 'keyring'"
 _COLUMNS = """
 select relname, attname from pg_attribute join pg_class on pg_class.oid = attrelid
@@ -86,17 +87,18 @@ class KeyringTable(KeyringHome):
                 "update oauthbroker.keyring set document = %s, epoch = %s where document = %s returning true",
                 [ring.document(), ring.epoch, before],
             )
-            done = replaced.fetchone() is not None
-        if not done:
-            raise BrokerError(Code.STORE_LOCKED, note="another process has changed the keyring")
+            if replaced.fetchone() is None:
+                raise BrokerError(Code.STORE_LOCKED, note="another process has changed the keyring")
 
 
 def read_keyring(url: Secret) -> bytes | None:
-    """Return the document of the keyring, or None. Raises a store code for a database that is no store."""
+    """Return the document of the keyring, None for a new store. Raises `keyUnknown` as `read` does, and as `check`."""
     with _connection(url) as connection:
         check(connection)
-        row = connection.execute("select document from oauthbroker.keyring").fetchone()
-    return None if row is None else bytes(row[0])
+        document, has_records = connection.execute(_KEYRING).fetchone() or (None, False)
+    if document is None and has_records:
+        raise keyring_missing("table oauthbroker.keyring")
+    return None if document is None else bytes(document)
 
 
 def migrate(url: Secret) -> list[int]:
@@ -134,11 +136,11 @@ def check(connection: psycopg.Connection[Any]) -> None:
 
 
 def _check_columns(connection: psycopg.Connection[Any]) -> None:
-    """Raise `storeUnavailable` for a table that lacks a column of this version."""
+    """Raise `storeUnavailable` for a table or column of this version that is missing."""
     there = {tuple(row) for row in connection.execute(_COLUMNS).fetchall()}
     for table, column in _needed_columns():
         if (table, column) not in there:
-            raise _lasting(f"the table oauthbroker.{table} lacks its column {column}: restore it from a backup")
+            raise _lasting(f"the table oauthbroker.{table} lacks its column {column}, or is missing: restore a backup")
 
 
 def _missing(connection: psycopg.Connection[Any], *, is_store: bool) -> dict[int, str]:
@@ -189,12 +191,10 @@ def _lasting(note: str) -> BrokerError:
 
 
 def mark_of(connection: psycopg.Connection[Any]) -> tuple[str, MigrationMarker | None]:
-    """Return the store's schema, empty if there is none, and the mark of its move. Raises `storeUnavailable` for a
-    database with two stores."""
+    """Return the store's schema, empty for none, and the mark of its move. Raises `storeUnavailable` for two stores."""
     found = connection.execute(_FIND, {"names": sorted(set(SCHEMAS.values()))}).fetchall()
     if len(found) > 1:
-        names = ", ".join(name for name, _ in found)
-        raise _lasting(f"the database has two stores: remove one of {names}")
+        raise _lasting(f"the database has two stores: rename the older one of {', '.join(name for name, _ in found)}")
     if not found:
         return "", None
     schema, comment = found[0]

@@ -155,7 +155,9 @@ async def test_a_client_that_leaves_leaves_no_question_behind(line: Line, store:
 
 async def test_a_server_that_stops_answers_a_request_that_asks(line: Line, store: AskedStore) -> None:
     await asking(line, store)
+    line.connection._terms.draining = True
     line.connection.shutdown()
-    assert not line.wire.ended
     assert [b"200"] == await said(line, store)
+    assert not line.wire.ended, "the caller does not know that it was the last answer"
+    assert b"connection: close\r\n" in await line.say(line.data)
     assert line.wire.ended

@@ -4,6 +4,7 @@ given is lost."""
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import socket
 import subprocess
@@ -11,6 +12,8 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -181,6 +184,32 @@ def test_no_new_connection_is_accepted_and_an_idle_one_holds_nothing_up(
         assert b"" == idle.recv(1)
         assert 200 == answer.result(60)[0]
         assert 0 == process.wait(60)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_callers_with_open_connections_are_answered_a_last_time_and_none_is_reset(
+    desk: Desk, idp: IdentityProvider, service: Service, aside: ThreadPoolExecutor, sent: signal.Signals
+):
+    with serving(desk) as process:
+        tokens = [service.begin(user_of(idp))["turnToken"] for _ in range(8)]
+        callers = [aside.submit(_last_answer, service.port, token) for token in tokens]
+        time.sleep(1)
+        process.send_signal(sent)
+        assert [(200, "close")] * 8 == [caller.result(60) for caller in callers]
+        assert 0 == process.wait(60)
+
+
+def _last_answer(port: int, token: str) -> tuple[int, str | None]:
+    """Ask for a token until the broker closes the connection. Return how it answered then."""
+    body, head = json.dumps({"oauthAppRef": "OAuthApp/mail"}), {"Authorization": f"Bearer {token}"}
+    with closing(HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        while True:
+            connection.request("POST", "/v1/tokens", body, {**head, "Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+            if answer.will_close:
+                return answer.status, answer.headers["connection"]
+            time.sleep(0.02)
 
 
 def test_a_signal_during_the_start_ends_it_too(desk: Desk, idp: IdentityProvider):

@@ -6,9 +6,11 @@ import base64
 import re
 from pathlib import Path
 
+from oauthbroker.repository.repository import KINDS
 from oauthbroker.store.format.entry_names import entry_names, label_macs, tag_of
 from oauthbroker.store.format.seal import SealPlace, seal, unseal
 from oauthbroker.store.keys.keyring_document import FORMAT
+from oauthbroker.store.posix.folders import FIRST_KINDS
 from tests.unit.store import second_reader as second
 
 PAGE = (Path(__file__).parents[3] / "docs" / "store-format.md").read_text("utf-8")
@@ -52,6 +54,11 @@ def test_the_worked_example_is_what_the_code_and_the_second_reader_make() -> Non
     assert (generation, body) == second.open_record(
         {kid.hex(): base64.urlsafe_b64encode(seed).decode()}, store, kind, name, record
     )
+
+
+def test_the_page_has_the_folders_of_all_kinds_of_the_first_version() -> None:
+    [line] = [line for line in PAGE.splitlines() if "grants/ sessions/" in line]
+    assert set(line.split()) == {f"{kind}/" for kind in FIRST_KINDS} <= {f"{kind}/" for kind in KINDS}
 
 
 def test_the_page_names_the_format_that_the_code_writes() -> None:

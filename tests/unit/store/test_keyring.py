@@ -214,7 +214,10 @@ def test_a_lost_keyring_is_not_replaced_while_its_records_lie_there(kek, path):
     (path.parent / "README").touch()
     path.unlink()
     (path.parent / "grants" / ("0a" * 32)).touch()
-    assert Code.KEY_EXISTS == code_of(lambda: KeyringFile(path, kek).create())
+    for attempt in (KeyringFile(path, kek).create, KeyringFile(path, kek).load):
+        with pytest.raises(BrokerError, match="Restore the keyring from a backup") as refused:
+            attempt()
+        assert (Code.KEY_UNKNOWN, f"keyring: {path}") == (refused.value.code, refused.value.note)
     (path.parent / "grants" / ("0a" * 32)).unlink()
     KeyringFile(path, kek).create()
 

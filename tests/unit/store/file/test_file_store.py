@@ -39,7 +39,6 @@ def fill(folder: Path, count: int) -> None:
     """Puts so many grants on disk, without the price of syncing each."""
     ring = open_keyring(folder)
     grants = folder / "store" / "data" / "grants"
-    grants.mkdir(mode=0o700)
     for number in range(count):
         name = ring.name("grants", str(number))
         path = grants / name
@@ -50,6 +49,7 @@ def fill(folder: Path, count: int) -> None:
 async def calls_of(folder: Path, count: int) -> tuple[Counter[str], Counter[str], Counter[str]]:
     """File calls of a start, of a point read and of a write, among so many grants."""
     folder.mkdir()
+    await open_file_store(folder).close()
     fill(folder, count)
     await open_file_store(folder).close()
     fs = CountingFs()

@@ -64,6 +64,7 @@ def test_a_forked_child_that_closes_the_store_leaves_its_mark(tmp_path: Path) ->
 
 def test_a_start_after_an_orderly_end_lists_no_records(tmp_path: Path) -> None:
     """It takes as long for a million records as for one. Only `data` itself is listed, twice."""
+    ended(open_file_store(tmp_path, kinds=("grants",)))
     for end, listings in (("in order", 2), ("in order", 2), ("by a death", 6)):
         if end == "by a death":
             (tmp_path / "store" / "data" / ".open.0123456789abcdef").touch(0o600)

@@ -24,6 +24,7 @@ class RawMemory:
         self.marker: MigrationMarker | None = None
         self.kept: dict[str, dict[str, RawRecord]] = {}
         self.changes, self.in_use, self.loose = list[tuple[Any, ...]](), [0], 0
+        self.lost = list[str]()
 
     def keyring(self) -> bytes | None:
         return self.document
@@ -63,6 +64,9 @@ class RawMemory:
         self.changes.append(("remove", kind, len(gone)))
         for name in gone:
             del self.kept[kind][name]
+
+    def missing(self, kinds: Collection[str]) -> list[str]:
+        return [kind for kind in kinds if kind in self.lost]
 
     def loose_tags(self, kind: str) -> int:
         return self.loose

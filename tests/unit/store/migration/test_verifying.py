@@ -85,6 +85,20 @@ def test_a_fault_that_is_gone_at_a_second_look_was_a_broker_at_work(store: RawMe
     assert [] == verify(store, RING, KINDS, described).faults
 
 
+def test_a_kind_whose_place_is_lost_is_a_fault(store: RawMemory) -> None:
+    store.lost = ["sessions"]
+    assert [("sessions", "its folder is missing")] == verify(store, RING, KINDS, described).faults
+
+
+def test_more_tags_or_markers_than_a_crash_leaves_are_lost_records(store: RawMemory) -> None:
+    store.fill(RING, "due", *range(3, 3 + 257))
+    store.loose = 257
+    found = verify(store, RING, KINDS, described)
+    assert [] == found.leftovers
+    assert {(kind, "257 tags of records that are gone") for kind in KINDS} < set(found.faults)
+    assert ("due", "257 markers of records that are gone") in found.faults
+
+
 def test_leftovers_are_told_and_are_no_faults(store: RawMemory) -> None:
     store.fill(RING, "due", 1, 5, 6)
     store.fill(RING, "sessions", 5)

@@ -1,0 +1,34 @@
+"""Make the check of `oauthbroker doctor` on the audit log."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from oauthbroker.audit.chain import AuditKeys
+from oauthbroker.audit.folder import NAME, slots_with_lines
+from oauthbroker.audit.trail import FileTrail
+from oauthbroker.cli.doctor.place import data_of, is_there
+from oauthbroker.cli.output.tables import counted
+from oauthbroker.core.progress import Progress
+from oauthbroker.diagnostics.findings import Finding
+from oauthbroker.store.format.port import Store
+
+
+async def audit_log(root: str, store: Store | None, progress: Progress) -> list[Finding]:
+    """Check that the next audit line can be written, and that the existing lines are genuine."""
+    if store is None:
+        return []
+    data = data_of(root)
+    path = data / NAME
+    with suppress(FileNotFoundError):
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC))
+    is_new = not is_there(root)  # a host of a database before its first start
+    if is_new or not slots_with_lines(data):
+        return [Finding("audit", "ok", "No line was written yet.", about=str(path))]
+    verification = await FileTrail(data, AuditKeys(store.mac)).verify(progress=progress)
+    if not verification.sound:
+        what = f"The log was changed: {counted(verification.broken, 'break')}."
+        return [Finding("audit", "failure", what, hint="`oauthbroker audit verify` says where.", about=str(path))]
+    what = f"Can be written; {counted(verification.verified, 'line')} are genuine."
+    return [Finding("audit", "ok", what, about=str(path))]
