@@ -20,9 +20,9 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.serving.listeners import Listeners, open_listeners
 from oauthbroker.serving.server import broker_served
+from oauthbroker.web.gate.public_path import public_path
 from oauthbroker.web.gate.request_limits import API, is_ours, own_hosts
 from oauthbroker.web.middleware.exchange import only_value
-from oauthbroker.web.middleware.public_path import public_path
 
 LAST_PAGE_SECONDS: Final = 3.0  # for a browser to load the page that it was just redirected to
 MOST_COMING: Final = 1000  # redirects that are remembered: strangers cause some

@@ -18,8 +18,8 @@ from oauthbroker.serving.http1.connection import ListenerConfig
 from oauthbroker.serving.http1.warm_connection import WarmConnection
 from oauthbroker.serving.listeners import Listeners
 from oauthbroker.web.api.local_socket import LocalOnly
+from oauthbroker.web.gate.public_path import public_path
 from oauthbroker.web.middleware.forwarded import Proxies
-from oauthbroker.web.middleware.public_path import public_path
 
 GRACE_SECONDS = 15  # for requests under way; longer where a provider call may take longer
 AFTER_PROVIDER_SECONDS = 5

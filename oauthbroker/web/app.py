@@ -14,12 +14,12 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.web.api.warm_tokens import WarmTokens
+from oauthbroker.web.gate.public_path import BelowPublicPath, public_path
 from oauthbroker.web.gate.request_limits import Gate, allowed_hosts, own_hosts
 from oauthbroker.web.html.branding import Brand, Branded
 from oauthbroker.web.html.form_routes import Paths, Routes
 from oauthbroker.web.middleware.access_log import RequestLog
 from oauthbroker.web.middleware.forwarded import Proxies
-from oauthbroker.web.middleware.public_path import BelowPublicPath, public_path
 
 
 def plain(kind: type[Starlette]) -> type[Starlette]:
