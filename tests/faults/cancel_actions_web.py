@@ -303,6 +303,11 @@ async def probed(w: World, s: Side, d: Random) -> None:
         await call(w, s.api.operator, "GET", path)
 
 
+@action("serves_at", weight=1)
+async def asked_who_listens(w: World, s: Side, d: Random) -> None:
+    assert not await s.broker.serves_at("127.0.0.1", 1)
+
+
 @action("page GET /connect/again/{notice}", weight=1)
 async def person_is_told_in_time(w: World, s: Side, d: Random) -> None:
     """A grant turns out to end soon, its user is told, and follows the link of the notice."""

@@ -18,6 +18,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.token_results import AuthorizationRequired
+from oauthbroker.repository.repository import PAIR_WAIT_SECONDS
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_keyring
 from tests.faults.cancel_drive import Driven, Plan
@@ -37,7 +38,7 @@ from tests.kit.crashfs import Crash, HookedFs
 from tests.kit.forms import swept
 
 MOST_CHANGES, MOST_AWAITS = 150, 200
-AFTER_CLAIM = 61
+AFTER_CLAIM = 61 + PAIR_WAIT_SECONDS
 PREPARED = {"the first": before_key, "one that replaces a refused one": before_another}
 
 

@@ -19,6 +19,7 @@ from oauthbroker.model.static_credential import packed
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.records import Grant, Token
 from oauthbroker.records.auth_session import MAX_PRESSES
+from oauthbroker.repository.repository import PAIR_WAIT_SECONDS
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, BOB, TEAM, Harness, running, turn, user_app
 from tests.story.keys_kit import (
@@ -170,7 +171,7 @@ async def test_a_worker_that_died_with_the_session_claimed_leaves_a_link_that_ta
     assert versioned is not None
     assert await harness.parts.finish.claim(versioned, 60.0) is not None
     assert 400 == (await harness.browser().open(asked.authorization_url)).status
-    harness.clock.advance(61)
+    harness.clock.advance(61 + PAIR_WAIT_SECONDS)
     page = await type_key(harness, asked, GOOD)
     assert "is connected" in page.text
 
@@ -180,7 +181,7 @@ async def test_the_sweep_gives_a_dead_workers_session_back_and_ends_it_in_time(h
     versioned = await harness.repository.session(asked.auth_session_id.removeprefix("as-"))
     assert versioned is not None
     assert await harness.parts.finish.claim(versioned, 60.0) is not None
-    harness.clock.advance(61)
+    harness.clock.advance(61 + PAIR_WAIT_SECONDS)
     await harness.parts.sweep.once()
     session = await harness.session(asked)
     assert (True, None) == (session.open, session.claim)
@@ -412,7 +413,7 @@ async def test_an_erasure_ends_the_session_of_a_worker_that_died(harness: Harnes
     versioned = await harness.repository.session(asked.auth_session_id.removeprefix("as-"))
     assert versioned is not None
     assert await harness.parts.finish.claim(versioned, 60.0) is not None
-    harness.clock.advance(61)
+    harness.clock.advance(61 + PAIR_WAIT_SECONDS)
     assert (await harness.broker.erase(ALICE)).done
     assert (await harness.broker.erasure.find_records(ALICE)).empty
     assert Code.STATE_UNKNOWN is await entered(harness, asked, GOOD)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from oauthbroker.repository.repository import PAIR_WAIT_SECONDS
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit import postgres
 from tests.kit.running_broker import Harness
@@ -56,6 +57,6 @@ async def test_a_session_claimed_by_a_host_that_died_is_typed_at_the_other(both:
     versioned = await first.repository.session(asked.auth_session_id.removeprefix("as-"))
     assert versioned is not None
     assert await first.parts.finish.claim(versioned, 60.0) is not None
-    second.clock.advance(61)
+    second.clock.advance(61 + PAIR_WAIT_SECONDS)
     assert "is connected" in (await type_key(second, asked, GOOD)).text
     assert 200 == (await sent(first, api)).status_code

@@ -22,7 +22,7 @@ from tests.kit.cli import BROKER, Desk
 from tests.kit.running_broker import tree
 
 ENV = "BROKER_DATABASE_URL"
-MAKE_ANEW = "make a new store in another place with `oauthbroker init`, and let the users connect again"
+MAKE_ANEW = "write another place into spec.store, run `oauthbroker init`, and let the users connect again"
 FORMATS = {
     "oab-keyring-1": f"a development version made the store, format 1: {MAKE_ANEW}",
     "oab-keyring-2": f"a development version made the store, format 2: {MAKE_ANEW}",

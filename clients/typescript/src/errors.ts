@@ -13,7 +13,8 @@ const SENTENCES: Record<Locale, Record<string, string>> = {
     appAlone: "This call takes an app for all its accounts. Send its name without @account.",
     forwardedMethod: "The method of a request is a word such as GET, in capitals. Send it before the URL: app, method, URL.",
     forwardedUrl: "A request is forwarded to a whole address. Send one such as https://api.example.com/me, in ASCII, without a user and without steps such as /../.",
-    forwardedHeader: "A header of the request cannot be sent. Use names and values that are texts of Latin-1 without line breaks, and name each header once.",
+    forwardedHeader: "The value of the header {name} cannot be sent. Use text without line breaks. Give an HTTP client the name and a value that is not ASCII as bytes.",
+    forwardedHeaderName: "A header has a name that cannot be sent. Use letters, digits and hyphens, and name each header once.",
     notJson: "A value of this call cannot be written as JSON. Send texts, numbers, lists and objects only.",
     emptyName: "A name in this call is empty, or is no text. Send the whole name.",
     wait: "A wait is a number of seconds from 0. Send one such as 30.",
@@ -28,7 +29,8 @@ const SENTENCES: Record<Locale, Record<string, string>> = {
     appAlone: "이 호출은 앱의 모든 계정을 대상으로 합니다. @account 없이 앱 이름만 보내십시오.",
     forwardedMethod: "요청 메서드는 GET 과 같은 대문자 단어입니다. URL 앞에 보내십시오: 앱, 메서드, URL.",
     forwardedUrl: "요청은 전체 주소로만 전달됩니다. https://api.example.com/me 와 같이 사용자 이름과 /../ 단계가 없는 ASCII 주소를 보내십시오.",
-    forwardedHeader: "요청의 헤더를 보낼 수 없습니다. 줄바꿈이 없는 Latin-1 문자열을 이름과 값으로 쓰고, 각 헤더를 한 번만 지정하십시오.",
+    forwardedHeader: "{name} 헤더의 값을 보낼 수 없습니다. 줄바꿈이 없는 텍스트를 쓰십시오. ASCII가 아닌 값은 이름과 함께 바이트로 HTTP 클라이언트에 전달하십시오.",
+    forwardedHeaderName: "헤더의 이름을 보낼 수 없습니다. 문자, 숫자, 하이픈을 쓰고, 각 헤더를 한 번만 지정하십시오.",
     notJson: "호출의 값 중 하나를 JSON 으로 쓸 수 없습니다. 문자열, 숫자, 목록, 객체만 보내십시오.",
     emptyName: "호출의 이름이 비어 있거나 문자열이 아닙니다. 전체 이름을 보내십시오.",
     wait: "대기 시간은 0 이상의 초 단위 숫자입니다. 30 과 같은 숫자를 보내십시오.",
@@ -55,16 +57,18 @@ export class BrokerError extends Error {
   readonly address: string | undefined;
   readonly #said: string | undefined;
   readonly #hint: string;
+  readonly #about: string;
   readonly #more: string;
 
-  /** `hint` names a sentence that knows more of this case than the code's own. */
+  /** `hint` names a sentence that knows more of this case than the code's own, and `about` the name in it. */
   constructor(
     code: string,
-    more: Partial<Pick<BrokerError, "message" | "retryable" | "status" | "retryAfterSeconds" | "errors" | "address">> & { hint?: string } = {},
+    more: Partial<Pick<BrokerError, "message" | "retryable" | "status" | "retryAfterSeconds" | "errors" | "address">> & { hint?: string; about?: string } = {},
   ) {
     const behind = at(more.address, more.errors ?? []);
-    super((more.message ?? SENTENCES.en[more.hint ?? code] ?? code) + behind);
+    super((more.message ?? sentence("en", more.hint ?? code, more.about) ?? code) + behind);
     this.#hint = more.hint ?? code;
+    this.#about = more.about ?? "";
     this.#more = behind;
     this.code = code;
     this.retryable = more.retryable ?? code === "brokerUnreachable";
@@ -77,9 +81,13 @@ export class BrokerError extends Error {
 
   /** The broker's sentence with the wrong members, else this client's own in that language. */
   messageIn(locale: Locale): string {
-    const said = this.#said ?? SENTENCES[locale][this.#hint];
+    const said = this.#said ?? sentence(locale, this.#hint, this.#about);
     return said === undefined ? this.message : said + this.#more;
   }
+}
+
+function sentence(locale: Locale, hint: string, about = ""): string | undefined {
+  return SENTENCES[locale][hint]?.replace("{name}", () => about);
 }
 
 /** What stands behind a sentence: the broker's address, and the wrong members as `/scopes type`. */
@@ -89,8 +97,8 @@ function at(address: string | undefined, errors: readonly RequestError[]): strin
 }
 
 /** `requestInvalid` that says what one argument of a call has to be. */
-export function wrongArgument(hint: string, argument?: string, problem = "value"): BrokerError {
-  return new BrokerError("requestInvalid", { hint, errors: argument === undefined ? [] : [{ pointer: `/${argument}`, problem }] });
+export function wrongArgument(hint: string, argument?: string, problem = "value", about = ""): BrokerError {
+  return new BrokerError("requestInvalid", { hint, about, errors: argument === undefined ? [] : [{ pointer: `/${argument}`, problem }] });
 }
 
 /** `configInvalid` that says what an option of a client has to be. */

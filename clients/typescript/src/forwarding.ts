@@ -91,7 +91,9 @@ function contentOf(content: unknown): Uint8Array<ArrayBuffer> | undefined {
 /** The headers that a caller may choose. Throws `requestInvalid`. */
 function checked(headers: Record<string, string>): Record<string, string> {
   const said = Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value] as const);
-  const valid = said.every(([name, value]) => NAME.test(name) && typeof value === "string" && VALUE.test(value) && !NEVER_SENT.has(name));
-  if (!valid || new Set(said.map(([name]) => name)).size !== said.length) throw wrongArgument("forwardedHeader", "headers");
+  const named = said.every(([name]) => NAME.test(name) && !NEVER_SENT.has(name));
+  if (!named || new Set(said.map(([name]) => name)).size !== said.length) throw wrongArgument("forwardedHeaderName", "headers");
+  const wrong = said.find(([, value]) => typeof value !== "string" || !VALUE.test(value));
+  if (wrong !== undefined) throw wrongArgument("forwardedHeader", "headers", "value", wrong[0]);
   return Object.fromEntries(said.filter(([name]) => !OURS.has(name.replace(/[^a-z0-9]/g, "-")))); // servers read _ as -
 }

@@ -20,6 +20,8 @@ from oauthbroker.store.posix.system_calls import Fs, at_border
 class ReadOnlyFs(Fs):
     """A read-only file layer. Every change raises EROFS, and every lock counts as held by another process."""
 
+    only_reads = True
+
     def make_root(self, path: Path) -> None:
         """Create nothing. Opening the root tells whether it exists."""
 

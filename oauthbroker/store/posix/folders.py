@@ -92,10 +92,10 @@ def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
                 check_whole(missing_kinds(fs, data, names))
             make_folders(fs, data, names)  # the sync makes the mark durable, too
             for name in names:
-                with suppress(*([FileNotFoundError] if mark is None else [])):  # a copy that is only read
+                with suppress(*([FileNotFoundError] if fs.only_reads else [])):  # a copy
                     opened[name] = own_folder(fs, data, name)
                     stack.callback(close, fs, opened[name])
-            if mark is not None or PROBE in fs.listdir(opened.get(LOCKS, data)):
+            if not fs.only_reads or PROBE in fs.listdir(opened.get(LOCKS, data)):
                 _probe_locks(fs, opened[LOCKS])
             for folder in (data, *(opened.values() if dead else ())):
                 collect_temps(fs, folder)

@@ -41,6 +41,8 @@ _LASTING = frozenset({errno.EROFS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP
 class Fs:
     """The file layer on the operating system. Every method raises OSError."""
 
+    only_reads = False
+
     @cached_property
     def leftovers(self) -> set[tuple[int, tuple[int, int], str]]:
         """Temporary files that could not be removed: the descriptor of their folder, which folder that is, and their

@@ -22,6 +22,7 @@ import psycopg
 import pyrage
 import pytest
 
+import oauthbroker.flowtools
 from oauthbroker.cli.output.error_output import PAGE, anchor_of
 from oauthbroker.client import BrokerError, Code, Runtime, Turn
 from tests.kit.cli import BROKER, SECRET, Desk, Done, environment, free_port
@@ -203,6 +204,9 @@ def _(at: Stage) -> Done:
 
 
 # Extras
+FLOWS = Path(oauthbroker.flowtools.__file__).parent / "example" / "tools"
+
+
 def extra(name: str, module: str, words: str, *says: str) -> None:
     def make(at: Stage) -> Done:
         at.ready()
@@ -223,7 +227,7 @@ def extra(name: str, module: str, words: str, *says: str) -> None:
 
 extra("backups without their extra", "pyrage", "store export x.age --recipient age1x", "Archives", "need", 'pip install "oauthbroker[backup]"')
 extra("flow tools without their database", "sqlalchemy", "flow runs --database sqlite:///x.db", "cannot run here", "needs", 'pip install "oauthbroker[flowtools]"')
-extra("flow tools without their expressions", "cel_expr_python", "flow check config", "cannot run here", "needs", 'pip install "oauthbroker[flowtools]"')
+extra("flow tools without their expressions", "cel_expr_python", f"flow check {FLOWS}", "cannot run here", "needs", 'pip install "oauthbroker[flowtools]"')
 
 TOOL = """\
 apiVersion: agents.example.io/v1alpha1

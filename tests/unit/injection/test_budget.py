@@ -6,7 +6,9 @@ from pathlib import Path
 
 import oauthbroker.injection
 
-MOST_LINES = 960  # 12 of them api.paths, 70 for one set of clients in the broker's process and over HTTP
+MOST_LINES = (
+    991  # 12 of them api.paths, 70 for one set of clients here and over HTTP, 31 for addresses as tools write them
+)
 
 
 def test_the_plugin_stays_within_its_budget() -> None:
