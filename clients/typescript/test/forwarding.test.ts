@@ -57,7 +57,8 @@ const WRONG: [string, Parameters<OAuth["fetch"]>, RegExp][] = [
   ["no app", [null as never, "GET", URL_], /names no app.* \(\/oauthAppRef value\)$/],
   ["another kind", ["OauthApp/acme", "GET", URL_], /names no app.* \(\/oauthAppRef value\)$/],
   ["scopes that are a text", ["acme", "GET", URL_, { scopes: "read" as never }], /list of texts.* \(\/scopes type\)$/],
-  ["a header of two lines", ["acme", "GET", URL_, { headers: { a: "1\n" } }], /A header.* \(\/headers value\)$/],
+  ["a header of two lines", ["acme", "GET", URL_, { headers: { a: "1\n" } }], /header a cannot.* \(\/headers value\)$/],
+  ["a header's name with a space", ["acme", "GET", URL_, { headers: { "a b": "1" } }], /name that cannot.* \(\/headers value\)$/],
 ];
 for (const [why, args, message] of WRONG) {
   test(`a wrong argument is named with what it has to be: ${why}`, async () => {
