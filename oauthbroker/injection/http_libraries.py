@@ -4,13 +4,13 @@ sends it and builds the answer. One set for the broker's own process and for the
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
+from oauthbroker.core.checked_http_client import checked_client
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.http_client_headers import http_client
 from oauthbroker.core.path_steps import climbs
 from oauthbroker.model.token_request import WrongArgument
 
@@ -143,36 +143,21 @@ class _SyncBody:
 
 def async_client(requests: RequestSender, base_url: str) -> AsyncHttpClient:
     """Return an async client of the library, whose relative addresses begin at `base_url`."""
-    client: AsyncHttpClient = http_client(requests.lib.AsyncClient, InjectingTransport(requests), base_url)
-    _keep_addresses(client, requests)
+    transport, check = InjectingTransport(requests), partial(_checked, base_url=base_url)
+    client: AsyncHttpClient = checked_client(requests.lib.AsyncClient, transport, base_url, check)
     return client
 
 
 def sync_client(requests: RequestSender, base_url: str, wait: Wait) -> HttpClient:
     """Return the same without `await`."""
-    client: HttpClient = http_client(requests.lib.Client, InjectingSyncTransport(requests, wait), base_url)
-    _keep_addresses(client, requests)
+    transport, check = InjectingSyncTransport(requests, wait), partial(_checked, base_url=base_url)
+    client: HttpClient = checked_client(requests.lib.Client, transport, base_url, check)
     return client
 
 
-def _keep_addresses(client: Any, requests: RequestSender) -> None:
-    """Check each address as the tool writes it: the library resolves the steps `.` and `..`, and sends what names a
-    scheme or `//` without a whole host to the base address."""
-    build = client.build_request
-
-    def build_request(method: Any, url: Any, *args: Any, **more: Any) -> Any:
-        try:
-            return build(method, _checked(url, client.base_url.scheme) if isinstance(url, str) else url, *args, **more)
-        except BrokerError as error:
-            refused = error
-        raise requests.failure(refused, None)
-
-    client.build_request = build_request
-
-
-def _checked(url: str, scheme: str) -> str:
-    """Return an address with the scheme of the base address where it has only a host. Raises `requestInvalid`,
-    `apiHostForbidden`."""
+def _checked(url: str, base_url: str) -> str:
+    """Return an address with the scheme of `base_url` where it has only a host: the library would send it there. Raises
+    `requestInvalid`, `apiHostForbidden`."""
     try:
         parts = urlsplit(url)
     except ValueError:  # the library refuses it
@@ -181,7 +166,7 @@ def _checked(url: str, scheme: str) -> str:
         raise WrongArgument("forwardedUrl", "path")
     if (parts.scheme or url.startswith("//")) and not parts.netloc:
         raise BrokerError(Code.API_HOST_FORBIDDEN)
-    return f"{scheme or 'https'}:{url}" if url.startswith("//") else url
+    return f"{urlsplit(base_url).scheme or 'https'}:{url}" if url.startswith("//") else url
 
 
 def library_of(library: ModuleType | None) -> Any:

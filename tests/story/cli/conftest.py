@@ -29,6 +29,14 @@ def desk(tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, ca
 
 
 @pytest.fixture
+def used(desk: Desk, idp: IdentityProvider) -> Desk:
+    """Alice has agreed, and got a token; no broker runs."""
+    desk.ready_to_serve(idp)
+    desk.connect("alice", idp)
+    return desk
+
+
+@pytest.fixture
 def person(tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Iterator[Person]:
     for name in ("OAUTHBROKER_URL", "OAUTHBROKER_TURN_TOKEN", "OAUTHBROKER_API_KEY"):
         monkeypatch.delenv(name, raising=False)

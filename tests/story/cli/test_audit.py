@@ -18,14 +18,6 @@ from tests.kit.cli import MAIN, Desk, environment
 ALICE = "idp:user:U234567"
 
 
-@pytest.fixture
-def used(desk: Desk, idp: IdentityProvider) -> Desk:
-    """Alice has agreed, and got a token."""
-    desk.ready_to_serve(idp)
-    desk.connect("alice", idp)
-    return desk
-
-
 def log_of(desk: Desk) -> Path:
     return desk.folder / "store" / "data" / "audit.jsonl"
 

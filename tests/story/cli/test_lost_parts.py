@@ -8,19 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import Desk
 from tests.kit.running_broker import tree
 
 RESTORE = "restore it from a backup, or make an empty folder (0700) where no record was"
-
-
-@pytest.fixture
-def used(desk: Desk, idp: IdentityProvider) -> Desk:
-    """Alice has agreed; no broker runs."""
-    desk.ready_to_serve(idp)
-    desk.connect("alice", idp)
-    return desk
 
 
 def data_of(desk: Desk) -> Path:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -86,6 +86,21 @@ class Place:
         return tuple(event.id for event in versioned.record.outbox)
 
 
+@contextmanager
+def after_settling(patch: pytest.MonkeyPatch, what: object, name: str, value: object) -> Iterator[None]:
+    """Set a member as soon as a pass has settled its outboxes."""
+    settle: Any = Relay._settle
+
+    async def settled(*given: Any) -> int:
+        found: int = await settle(*given)
+        setattr(what, name, value)
+        return found
+
+    with patch.context() as patched:
+        patched.setattr(Relay, "_settle", settled)
+        yield
+
+
 @pytest.fixture
 async def place() -> Place:
     queues = LossyQueues()
@@ -114,17 +129,9 @@ async def test_a_later_pass_queues_them_again_when_the_database_was_away_meanwhi
     place: Place, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.store.takeovers = 1
-    settle: Any = Relay._settle
-
-    async def settled(*given: Any) -> int:
-        found: int = await settle(*given)
-        place.store.away, place.queues.away = (1, 0) if trouble.startswith("the look") else (0, 1)
-        return found
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Relay, "_settle", settled)
-        with pytest.raises(BrokerError):
-            await place.relay.once()
+    one_away: Any = place.store if trouble.startswith("the look") else place.queues
+    with after_settling(monkeypatch, one_away, "away", 1), pytest.raises(BrokerError):
+        await place.relay.once()
     assert [] == place.queues.rows
     await place.relay.once()
     assert [event.id for event in EVENTS] == place.queues.rows
@@ -136,20 +143,12 @@ async def test_a_full_queue_delays_the_second_queueing_of_no_other_agents_events
     other = kit.event(3, "two", agent="other")
     await Repository(place.store).save_grant(kit.grant(app="files", outbox=(other,)), expect=0)
     place.store.takeovers = 1
-    settle: Any = Relay._settle
-
-    async def settled(*given: Any) -> int:
-        found: int = await settle(*given)
-        place.queues.full = EVENTS[0].target.agent_name
-        return found
-
-    monkeypatch.setattr(Relay, "_settle", settled)
-    for _ in range(2):
-        with pytest.raises(QueueFull):
-            await place.relay.once()
-        assert [other.id] == place.queues.rows
+    with after_settling(monkeypatch, place.queues, "full", EVENTS[0].target.agent_name):
+        for _ in range(2):
+            with pytest.raises(QueueFull):
+                await place.relay.once()
+            assert [other.id] == place.queues.rows
     place.queues.full, changes = "", place.queues.changes
-    monkeypatch.setattr(Relay, "_settle", settle)
     await place.relay.once()
     assert [other.id, *(event.id for event in EVENTS)] == place.queues.rows
     assert changes + len(EVENTS) == place.queues.changes, "an event that is confirmed is not queued again"
@@ -160,18 +159,9 @@ async def test_a_lost_event_is_queued_again_before_a_later_one_of_its_conversati
     away: int, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.store.takeovers = 1
-    settle: Any = Relay._settle
-
-    async def settled(*given: Any) -> int:
-        found: int = await settle(*given)
-        place.store.away = 1
-        return found
-
     later = kit.event(3, "one")
-    with monkeypatch.context() as patch:
-        patch.setattr(Relay, "_settle", settled)
-        with pytest.raises(BrokerError):
-            await place.relay.once()
+    with after_settling(monkeypatch, place.store, "away", 1), pytest.raises(BrokerError):
+        await place.relay.once()
     await Repository(place.store).save_grant(kit.grant(app="files", outbox=(later,)), expect=0)
     place.queues.away = away
     with pytest.raises(BrokerError) if away else nullcontext():
