@@ -16,6 +16,7 @@ RUN python -m venv --without-pip /opt/oauthbroker \
         -r requirements/postgres.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY docs/errors.md docs/
+COPY deploy/monitoring/ deploy/monitoring/
 COPY oauthbroker/ oauthbroker/
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . \
     && pip --python /opt/oauthbroker/bin/python install --no-cache-dir --no-deps --no-index --find-links dist oauthbroker

@@ -30,7 +30,7 @@
 #   make providers   rewrite docs/providers.md and docs/credential-presets.md from the presets
 #   make wheel   build the Python package into dist/
 #   make dist    build the packages twice, install and try each, list what is in them   make audit   known vulnerabilities
-#   make image   build the container image with docker or podman, and start it
+#   make image   build the container image with docker or podman, and start it; make replay: its steps, without an engine
 #   make release check that tree, version, changelog and tag agree, then dist and audit; publishes nothing
 #   make pins    resolve requirements/ anew       make clean   forget .venv and caches
 
@@ -68,7 +68,7 @@ STORIES_ON_POSTGRES = $(PYTEST) -q -n $(WORKERS) --dist worksteal --store postgr
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test test-again test-postgres test-fast test-slow test-e2e node conformance first-minutes docs docs-serve docs-look check fix bench peers frameworks performance soak kills storm hosts cases tables prose mutants folders providers wheel pins
-.PHONY: $(FRAMEWORKS:%=.venv-%) dist audit image release clean
+.PHONY: $(FRAMEWORKS:%=.venv-%) dist audit image replay release clean
 .DEFAULT_GOAL := help
 
 help:
@@ -241,6 +241,9 @@ audit: $(DEV) $(TOOLS)
 
 image: $(RUN)
 	@$(BIN)/python -m release.image
+
+replay: $(DEV)
+	$(PYTEST) -q --long tests/test_dockerfile.py
 
 release: $(DEV) $(TOOLS) node
 	$(BIN)/python -m release.release

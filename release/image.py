@@ -14,7 +14,7 @@ ENGINES = ("docker", "podman")
 ANSWER_SECONDS = 20.0
 BUILD_SECONDS = 1800.0
 CLOSED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")  # noqa: S108
-INSTEAD = "`make test` replays the Dockerfile's steps without an engine."
+INSTEAD = "`make replay` replays the Dockerfile's steps without an engine."
 
 
 def main() -> int:
