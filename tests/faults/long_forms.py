@@ -18,12 +18,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.faults.proof_record import note, ran
+from tests.faults.proof_record import note, ran, runs
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "build" / "long_forms.xml"
 PROGRESS = re.compile(r"[.sxFE]*\s*(\[\s*\d+%\])?")
 FORMS = "tests.kit.forms"
+BATCH = 16  # files of one run of pytest
 POSTGRES = ("--store", "postgres", "-m", "not e2e", "tests/story")
 
 
@@ -89,21 +90,40 @@ def without_progress(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not PROGRESS.fullmatch(line))
 
 
+def longest_ago_first() -> list[str]:
+    """Return the files in the order of their last whole run, those that never ran first."""
+    days = {title: row["day"] for title, row in runs().items()}
+    return sorted(files(), key=lambda file: days.get(file, ""))
+
+
+def in_memory(chosen: list[str], workers: int) -> int:
+    """Run these files, a batch at a time, and note each file whose batch has ended: a run that is stopped goes on where
+    it stopped when it is begun again. Return the first status that is not 0."""
+    status = 0
+    for begin in range(0, len(chosen), BATCH):
+        RESULTS.unlink(missing_ok=True)
+        status = _pytest(workers, ["--long", *chosen[begin : begin + BATCH]]) or status
+        if RESULTS.exists():
+            ended = results(RESULTS.read_text("utf-8")).items()
+            note({file: ran(result, seconds, [figures]) for file, (result, seconds, figures) in ended})
+    return status
+
+
+def _pytest(workers: int, chosen: list[str]) -> int:
+    done = subprocess.run(command(workers, chosen), cwd=ROOT, capture_output=True, text=True, check=False)
+    print(without_progress(done.stdout + done.stderr), flush=True)
+    return done.returncode
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.long_forms")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--which", choices=("memory", "postgres"), default="memory")
     parser.add_argument("--file", choices=files(), default="", metavar="PATH")
     given = parser.parse_args()
-    in_memory = given.which == "memory"
-    chosen = ["--long", *([given.file] if given.file else files())] if in_memory else list(POSTGRES)
-    RESULTS.unlink(missing_ok=True)
-    done = subprocess.run(command(given.workers, chosen), cwd=ROOT, capture_output=True, text=True, check=False)
-    print(without_progress(done.stdout + done.stderr))
-    if in_memory and RESULTS.exists():
-        ended = results(RESULTS.read_text("utf-8")).items()
-        note({file: ran(result, seconds, [figures]) for file, (result, seconds, figures) in ended})
-    return done.returncode
+    if given.which == "postgres":
+        return _pytest(given.workers, list(POSTGRES))
+    return in_memory([given.file] if given.file else longest_ago_first(), given.workers)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.faults import long_forms, proof_page
-from tests.faults.proof_parts import PARTS, Part
+from tests.faults.proof_parts import EVERY_FILE, PARTS, Part
 from tests.faults.proof_record import commit, last_run, note, ran, runs
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +100,7 @@ def page(done: Iterable[Done], scale: float) -> str:
 def recorded(done: Done, scale: float) -> None:
     """Note a part that ran to its end in the record. A file with a long form notes itself (long_forms.py)."""
     part = done.part
-    if done.result != "stopped" and part in PARTS:
+    if done.result != "stopped" and part in PARTS and part is not EVERY_FILE:
         lines = proof_page.lines(done.figures)[-part.lines :]
         note({part.title: ran(done.result, done.seconds, lines, size=part.size(scale), scale=scale)})
 
@@ -108,7 +108,8 @@ def recorded(done: Done, scale: float) -> None:
 def last_runs() -> str:
     """Return a line for each part and each file: when it last ran whole, and how that ended."""
     rows = runs()
-    return "\n".join(last_run(title, rows) for title in [*(part.title for part in PARTS), *long_forms.files()])
+    titles = [part.title for part in PARTS if part is not EVERY_FILE]
+    return "\n".join(last_run(title, rows) for title in [*titles, *long_forms.files()])
 
 
 def _machine() -> str:

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.faults.proof_parts import PARTS, Part
+from tests.faults import long_forms
+from tests.faults.proof_parts import EVERY_FILE, PARTS, Part
 from tests.faults.proof_record import Run, runs
 
 PAGE = Path(__file__).parents[2] / "docs" / "proof.md"
@@ -30,21 +31,23 @@ def _plain(line: str) -> str:
 
 
 def text(rows: Mapping[str, Run]) -> str:
-    """Return the page: the sum, a row for each part, the files that ran alone, and the figures of each part."""
+    """Return the page: the sum of the parts and that of the files, a row for each part, and its figures."""
     parts = [part for part in PARTS if part.title in rows]
     sections = (f"## {part.title}\n\n```\n{chr(10).join(rows[part.title]['figures'])}\n```\n" for part in parts)
     table = ["| part | size | figures | result | seconds | day | commit |", "|---|---|---|---|---|---|---|"]
-    rows_of_parts = (_row(part, rows) for part in PARTS)
+    rows_of_parts = (_row(part, rows) for part in PARTS if part is not EVERY_FILE)
     return "\n".join([HEAD, *_sums(rows), "", *table, *rows_of_parts, "", *_failures(rows), *sections])
 
 
 def _sums(rows: Mapping[str, Run]) -> Iterator[str]:
-    titles = [part.title for part in PARTS]
+    titles = [part.title for part in PARTS if part is not EVERY_FILE]
     ran = [rows[title] for title in titles if title in rows]
     whole = sum(row["scale"] >= 1 for row in ran)
     yield f"- **{_broken(ran)} of {len(ran)} parts broken**; {whole} ran at their whole size, {len(titles) - len(ran)} never ran."
-    files = {title: row for title, row in rows.items() if title not in titles}
-    yield f"- **{_broken([*files.values()])} of {len(files)} files broken** that ran whole, each row and example."
+    all_files = long_forms.files()
+    files = {title: rows[title] for title in all_files if title in rows}
+    oldest = f", the first of them on {min(row['day'] for row in files.values())}" if files else ""
+    yield f"- **{_broken([*files.values()])} of {len(files)} files broken** that ran whole, each row and example{oldest}; {len(all_files) - len(files)} never ran."
     for title, row in files.items():
         if row["result"] != "passed":
             yield f"  - `{title}`: {', '.join(row['figures'])}, {row['day']} at {row['commit']}."

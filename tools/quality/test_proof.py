@@ -107,11 +107,37 @@ def test_a_smaller_run_is_noted_if_it_failed_and_never_hides_a_larger_one():
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_the_page_names_each_file_that_failed():
+def test_the_page_names_each_file_that_failed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(long_forms, "files", lambda: ["tests/a.py", "tests/b.py", "tests/c.py"])
     note({"tests/a.py": ran("passed", 1, ["3 passed"]), "tests/b.py": ran("failed", 1, ["1 failed"])})
     written = proof_page.text(runs())
-    assert "**1 of 2 files broken**" in written
+    assert re.search(r"\*\*1 of 2 files broken\*\* that ran whole, .*, the first of them on \S+; 1 never ran", written)
     assert re.search(r"(?m)^  - `tests/b.py`: 1 failed, ", written)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_files_that_never_ran_come_first_and_each_is_noted_when_its_batch_has_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(long_forms, "files", lambda: ["tests/a.py", "tests/b.py", "tests/c.py"])
+    monkeypatch.setattr(long_forms, "RESULTS", tmp_path / "results.xml")
+    monkeypatch.setattr(long_forms, "BATCH", 1)
+    note({"tests/a.py": ran("passed", 1, ["3 passed"])})
+    seen: list[tuple[str, set[str]]] = []
+
+    def pytest_runs(_: int, chosen: list[str]) -> int:
+        seen.append((chosen[-1], set(runs())))
+        case = f'<testsuite><testcase file="{chosen[-1]}" time="1"/></testsuite>'
+        (tmp_path / "results.xml").write_text(case)
+        return int(chosen[-1] == "tests/b.py")
+
+    monkeypatch.setattr(long_forms, "_pytest", pytest_runs)
+    assert 1 == long_forms.in_memory(long_forms.longest_ago_first(), 2)
+    assert seen == [
+        ("tests/b.py", {"tests/a.py"}),
+        ("tests/c.py", {"tests/a.py", "tests/b.py"}),
+        ("tests/a.py", {"tests/a.py", "tests/b.py", "tests/c.py"}),
+    ]
 
 
 @pytest.mark.usefixtures("elsewhere")
