@@ -205,7 +205,7 @@ def _quoted(value: str) -> str:
 
 def _unit(folder: Path) -> str:
     place = str(folder).replace("%", "%%")
-    python = sys.executable.replace("%", "%%")
+    python = os.path.normpath(sys.executable).replace("%", "%%")
     return UNIT.format(user=getpass.getuser(), python=python, folder=place)
 
 

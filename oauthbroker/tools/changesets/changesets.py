@@ -14,6 +14,7 @@ from oauthbroker.tools.changesets.files import AllowedFiles, Changes, Folder, Re
 from oauthbroker.tools.changesets.git import Busy, Git, GitFailed
 from oauthbroker.tools.changesets.revisions import Gives, Revision, Revisions, Worktree, Worktrees, files_at, keep
 from oauthbroker.tools.isolation.containment import detect_containment
+from oauthbroker.tools.types.failures import ToolCode, ToolFailure
 
 MOST_OPEN: Final = 8  # changesets of one owner
 MOST_TRIES: Final = 5  # of one commit, while others are committed
@@ -22,8 +23,11 @@ ChecksBundle = Callable[[Path], Sequence[str]]
 FAILURES: Final = (GitFailed, Busy, OSError)
 
 
-class ChangesetRefused(Exception):
+class ChangesetRefused(ToolFailure):
     """The changeset is not open, belongs to another owner, or is one too many."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, name="ChangesetRefused", code=ToolCode.CHANGESET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

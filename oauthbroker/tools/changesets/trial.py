@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import socket
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from typing import Any, Final
 from oauthbroker import BrokerError, check_config
 from oauthbroker.plugins import read_resources
 from oauthbroker.tools.isolation.containment import MIB, Access, CallLimits, Containment
-from oauthbroker.tools.isolation.places import group_of
+from oauthbroker.tools.isolation.places import INTERPRETER, group_of
 
 LIMITS: Final = CallLimits(seconds=60, memory=2048 * MIB)
 _WORKER: Final = "oauthbroker.tools.changesets.trial_worker"
@@ -52,7 +51,7 @@ async def _loaded(folder: Path, containment: Containment) -> list[str]:
     with ours, theirs, _copied(folder, containment.user) as (copy, workdir):
         ours.setblocking(False)
         async with containment.running(
-            [sys.executable, "-I", "-B", "-m", _WORKER, str(theirs.fileno()), str(copy)],
+            [INTERPRETER, "-I", "-B", "-m", _WORKER, str(theirs.fileno()), str(copy)],
             workdir=workdir,
             limits=LIMITS,
             descriptors=[theirs.fileno()],

@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ SUPERVISOR: Final = Path(__file__).with_name("supervisor.py")
 AS_USER: Final = Path(__file__).with_name("as_user.py")
 _INSIDE: Final = "1000"  # the user and group id of a tool in its own user namespace
 _CAPABILITIES: Final = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SYS_RESOURCE")
-_PYTHON: Final = (sys.executable, "-I", "-S")
+_PYTHON: Final = (places.INTERPRETER, "-I", "-S")
 ROOT_NEEDS_USER: Final = (
     "this runtime is root, and tools would be root too: name a user of their own, as in `tools run --user oauthtools`"
     " or `user=4711` in a program, or run it as another user"

@@ -22,6 +22,7 @@ _OF_ETC: Final = (
 )
 _PACKAGE: Final = Path(__file__).parents[2]
 PYTHON: Final = (Path(sys.base_prefix), Path(sys.prefix), _PACKAGE)
+INTERPRETER: Final = os.path.normpath(sys.executable)  # below PYTHON, though it was started by a path with ".."
 _CONFIGURATION: Final = (".yaml", ".yml")
 
 

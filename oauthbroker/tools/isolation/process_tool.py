@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import sys
 from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
@@ -19,6 +18,7 @@ from oauthbroker import AuthorizationRequired
 from oauthbroker.plugins import ValueCounter
 from oauthbroker.tools.calling.context import Json, ToolContext, changeset_folders
 from oauthbroker.tools.isolation.containment import Access, CallLimits, Containment
+from oauthbroker.tools.isolation.places import INTERPRETER
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure, error_from, usual_error
 from oauthbroker.tools.types.results import VALUE, Submitted
 
@@ -89,7 +89,7 @@ class ProcessTool:
         with ours, theirs:
             ours.setblocking(False)
             async with self.containment.running(
-                [sys.executable, "-I", "-B", str(WORKER), str(theirs.fileno())],
+                [INTERPRETER, "-I", "-B", str(WORKER), str(theirs.fileno())],
                 workdir=workdir,
                 limits=self.limits,
                 descriptors=[theirs.fileno()],

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 from oauthbroker import Broker
 from oauthbroker.tools.isolation.containment import NO_SANDBOX, Containment, detect_containment, ends_well, opened
-from oauthbroker.tools.isolation.places import group_of
+from oauthbroker.tools.isolation.places import INTERPRETER, group_of
 from oauthbroker.tools.orchestration.agent_output import AgentOutput
 from oauthbroker.tools.orchestration.ipc import MOST_LINE, Peer, PeerGone, Serve
 from oauthbroker.tools.orchestration.plan import SwarmPlan
@@ -81,7 +80,7 @@ def agents_containment(broker: Broker, user: int | None, plans: Iterable[SwarmPl
         )
     if found.user is not None and not _runs_python(found):
         raise ValueError(
-            f"the user id {found.user} cannot run {sys.executable}: install bubblewrap, which shows it this Python, or"
+            f"the user id {found.user} cannot run {INTERPRETER}: install bubblewrap, which shows it this Python, or"
             " let that user read it"
         )
     if any(map(_needs_sandbox, plans)) and not detect_containment(user=user).bubblewrap:
@@ -97,7 +96,7 @@ def _needs_sandbox(plan: SwarmPlan) -> bool:
 
 
 def _runs_python(containment: Containment) -> bool:
-    return ends_well(containment.agent_command([sys.executable, "-I", "-S", "-c", ""]))
+    return ends_well(containment.agent_command([INTERPRETER, "-I", "-S", "-c", ""]))
 
 
 class AgentProcess:
@@ -118,7 +117,7 @@ class AgentProcess:
             with opened([workdir]) as folders:
                 here = folders[workdir]
                 process = await asyncio.create_subprocess_exec(
-                    *command([sys.executable, "-I", "-u", "-m", MODULE, str(theirs.fileno())], here),
+                    *command([INTERPRETER, "-I", "-u", "-m", MODULE, str(theirs.fileno())], here),
                     pass_fds=(theirs.fileno(), here),
                     start_new_session=True,
                     env=ENVIRONMENT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from oauthbroker import Broker, BrokerError
 from oauthbroker.tools.changesets.activation import Activation, allowed_files
@@ -15,8 +15,7 @@ from oauthbroker.tools.orchestration.agent_user import AgentUser
 from oauthbroker.tools.orchestration.instances import Instance
 from oauthbroker.tools.orchestration.ipc import IpcRefused
 from oauthbroker.tools.orchestration.processes import StartFailed
-
-REFUSED: Final = "E_CHANGESET"
+from oauthbroker.tools.types.failures import ToolCode
 
 
 class BundleChanges:
@@ -84,4 +83,4 @@ class BundleChanges:
                     return await editor.discard(changeset)
         except (ChangesetRefused, BrokerError, *FAILURES) as error:
             fault = type(error).__name__ if isinstance(error, OSError) else str(error)
-        raise IpcRefused(REFUSED, fault)
+        raise IpcRefused(ToolCode.CHANGESET, fault)

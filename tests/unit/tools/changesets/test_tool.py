@@ -14,6 +14,7 @@ from oauthbroker.tools.changesets.changesets import ChangesetRefused
 from oauthbroker.tools.changesets.editor import BundleEditor, SwarmBundleTool
 from oauthbroker.tools.changesets.files import AllowedFiles
 from oauthbroker.tools.changesets.tool import COMMIT, OPEN
+from oauthbroker.tools.types.failures import error_of
 from oauthbroker.tools.types.results import Message
 from tests.unit.tools.changesets.repositories import Desk, git
 
@@ -107,8 +108,9 @@ async def test_each_change_is_in_the_audit_log_before_it_is_made(desk):
             await change(context(), given)
     assert ([Path(opened["workdir"])], before) == (desk.worktrees(), desk.tip())
     await tool.commit_changeset(context(), given)
-    with pytest.raises(ChangesetRefused):
+    with pytest.raises(ChangesetRefused) as unknown:
         await tool.discard_changeset(context(), {"changesetId": "a secret of the model"})
+    assert "E_CHANGESET" == error_of(unknown.value).code
     who = {"agent": "planner", "instance": "thread\n1"}
     assert [vars(each) for each in desk.trail] == [
         {"action": "open", "changeset": None} | who,

@@ -46,6 +46,18 @@ def left_behind(marker: str = "left-behind") -> list[int]:
     return found
 
 
+def test_the_interpreter_of_a_sandbox_lies_in_a_folder_that_it_shows():
+    """A shell can start Python by a path with ".." in it, which a sandbox need not have."""
+    python = Path(sys.executable)
+    print_them = (
+        "from oauthbroker.tools.isolation.places import INTERPRETER, PYTHON; print(INTERPRETER, *PYTHON, sep='\\n')"
+    )
+    command = [str(python.parents[1] / "lib" / ".." / "bin" / python.name), "-c", print_them]
+    interpreter, *shown = map(Path, subprocess.check_output(command, text=True).splitlines())
+    assert ".." not in interpreter.parts
+    assert any(interpreter.is_relative_to(each) for each in shown)
+
+
 @pytest.fixture(params=KINDS)
 def tool(request):
     return ProcessTool(entry=ENTRY, containment=request.param, limits=LIMITS)
