@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from bench.soak_figures import MIB, Bounds, Moment, Store, grown_processes, grown_store, slope_of
+from bench.soak_figures import MIB, Bounds, Moment, Store, grown_processes, grown_store, slopes_of
 from bench.soak_load import Load
 from oauthbroker import open_broker
 from oauthbroker.core.clock import SystemClock
@@ -34,11 +34,12 @@ LIMITS = (
     "  advanced: {keepFinishedSeconds: 0, queueLeaseSeconds: 2}\n"
 )
 CLIENT = {"access_lifetime": 20, "device_interval": 1}
+SMALL_CACHES = Path(__file__).parent / "small_caches"
 REST_SECONDS = 8.0  # longer than the server keeps idle connections
 LOOK_SECONDS = 5.0
-BOUNDS = Bounds(slope=1.0, threads=4)
-"""At some 20,000 calls a minute that is 50 bytes a call; the cache of turns fills up for five minutes, until
-their first sweep. Pools of threads fill as more is done at once."""
+BOUNDS = Bounds(slope=1.0, per_call=100, threads=4)
+"""At some 20,000 calls a minute the first is 50 bytes a call; a machine with other work does a fifth of them. Pools of
+threads fill as more is done at once."""
 SWEEP_LOOKS = 60
 LATER = (2, 4)  # hours: sessions that end in the first look are removed in the second
 
@@ -62,13 +63,15 @@ class Report:
             [
                 *(f"{name:<9}{_processes(each)}   {_store(each.store)}   calls {each.calls}" for name, each in rows),
                 f"hours later: {_store(self.left)}",
-                "slope, MiB a minute: "
-                + ", ".join(f"{name} {slope_of(name, self.loaded):+.2f}" for name in self.before.processes),
+                "slope, MiB a minute (bytes a call): " + ", ".join(map(self._slopes, self.before.processes)),
                 f"answers: {dict(self.answers)}; stories: {dict(self.stories)}",
                 *(f"GREW {each}" for each in self.problems),
                 "level" if not self.problems else "",
             ]
         ).rstrip()
+
+    def _slopes(self, name: str) -> str:
+        return "{} {:+.2f} ({:+.0f})".format(name, *slopes_of(name, self.loaded))
 
 
 def _processes(moment: Moment) -> str:
@@ -96,7 +99,7 @@ async def soak(
 ) -> Report:
     """Run the load for `minutes`, and longer until it was `enough`, at most ten times as long."""
     tv = APP.format(issuer=idp.issuer).replace("name: mail", "name: tv").replace("authorizationCode", "deviceCode")
-    world = World(folder, idp, workers, limits=LIMITS, client=CLIENT, more={"tv": tv})
+    world = World(folder, idp, workers, limits=LIMITS, client=CLIENT, more={"tv": tv}, before=SMALL_CACHES)
     await world.make()
     server = await world.start()
     try:

@@ -79,27 +79,25 @@ class Moment:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of a level run. Memory moves for many reasons: a slope in MiB a minute over the last two thirds."""
+    """The bounds of a level run. Memory moves for many reasons: slopes over the last two thirds, in MiB a minute, and
+    in bytes a call of any worker, which a busy machine does not lower."""
 
     slope: float
+    per_call: float
     descriptors: int = 0
     threads: int = 0
 
 
-def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Of y per minute, by least squares; x is in seconds."""
-    if len(points) < 2:
-        return 0.0
-    return statistics.linear_regression(*zip(*points, strict=True)).slope * 60
+def slopes_of(name: str, moments: Sequence[Moment]) -> tuple[float, float]:
+    """Return the slope of a process's memory by least squares: in MiB a minute, and in bytes a call."""
+    late = moments[len(moments) // 3 :]
+    memory = [each.processes[name].memory for each in late]
+    by_time, by_calls = (_slope(x, memory) for x in ([each.at for each in late], [each.calls for each in late]))
+    return by_time * 60, by_calls * MIB
 
 
-def late(moments: Sequence[Moment]) -> Sequence[Moment]:
-    """The last two thirds."""
-    return moments[len(moments) // 3 :]
-
-
-def slope_of(name: str, moments: Sequence[Moment]) -> float:
-    return slope([(each.at, each.processes[name].memory) for each in late(moments)])
+def _slope(x: Sequence[float], y: Sequence[float]) -> float:
+    return statistics.linear_regression(x, y).slope if len(set(x)) > 1 else 0.0
 
 
 def grown_processes(before: Moment, loaded: Sequence[Moment], after: Moment, bounds: Bounds) -> list[str]:
@@ -109,9 +107,9 @@ def grown_processes(before: Moment, loaded: Sequence[Moment], after: Moment, bou
         return ["a worker has ended and was replaced"]
     problems = []
     for name, was in before.processes.items():
-        now, rate = after.processes[name], slope_of(name, loaded)
-        if rate > bounds.slope:
-            problems.append(f"{name}: memory grows by {rate:.2f} MiB a minute")
+        now, (rate, per_call) = after.processes[name], slopes_of(name, loaded)
+        if rate > bounds.slope or per_call > bounds.per_call:
+            problems.append(f"{name}: memory grows by {rate:.2f} MiB a minute, {per_call:.0f} bytes a call")
         if now.descriptors > was.descriptors + bounds.descriptors:
             problems.append(f"{name}: {was.descriptors} -> {now.descriptors} descriptors")
         if now.threads > was.threads + bounds.threads:
