@@ -68,7 +68,7 @@ def filled(**env: str) -> list[str]:
 
 
 def test_caches_of_a_soaks_server_are_full_within_its_warm_up() -> None:
-    """Only what is without a bound stays so."""
+    """A cache without a bound stays without one, so that a soak notices it."""
     *sizes, unbounded = filled(PYTHONPATH=f"{SMALL_CACHES}:{REPOSITORY}")
     assert all(16 <= int(size) <= 32 for size in sizes), sizes
     assert unbounded == "None"
