@@ -29,12 +29,20 @@ def all_was_done(load: Load) -> bool:
 
 
 @pytest.mark.slow
-async def test_a_server_under_mixed_load_keeps_no_descriptor_and_no_record(tmp_path: Path, canaries: Canaries) -> None:
+async def test_a_server_under_mixed_load_keeps_no_descriptor_and_no_record(
+    tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Run three seconds of load, and longer on a busy machine. Memory is not checked: pools fill for a minute."""
+    small = tmp_path / "small_caches"
+    small.mkdir()
+    noted = f"import os\nopen(os.path.join({str(small)!r}, f'worker {{os.getpid()}}'), 'w').close()\n"
+    (small / "sitecustomize.py").write_text((SMALL_CACHES / "sitecustomize.py").read_text("utf-8") + noted, "utf-8")
+    monkeypatch.setattr("bench.soak.SMALL_CACHES", small)
     bounds = Bounds(slope=1000, per_call=1e9, threads=14)
     with IdentityProvider(canaries=canaries) as idp:
         report = await soak(tmp_path / "w", idp, minutes=0.05, workers=2, seed=1, bounds=bounds, enough=all_was_done)
     assert report.problems == [], str(report)
+    assert all((small / name).exists() for name in report.before.processes if name != "parent"), "large caches"
     assert report.stories.keys() == STORIES, str(report)
     assert report.answers["2xx"] > ANSWERS, str(report)
 
@@ -75,7 +83,8 @@ def test_caches_of_a_soaks_server_are_full_within_its_warm_up() -> None:
     assert all(int(size) > 1_000 for size in filled()[:-1])
 
 
-def moments(*processes: Process, calls: int = 1_600) -> list[Moment]:
+def moments(*processes: Process, calls: int = 10_000) -> list[Moment]:
+    """Moments with so many calls between two that a call takes few bytes, unless `calls` says fewer."""
     return [Moment(number * 5, {"worker 1": each}, EMPTY, number * calls) for number, each in enumerate(processes)]
 
 
@@ -99,7 +108,7 @@ def test_the_check_notices_a_process_that_grows(what: str) -> None:
     assert what in problem
 
 
-BUSY = 200  # calls in five seconds: an eighth of those on a quiet machine
+BUSY = 200  # calls in five seconds; a quiet machine answers 2,000
 
 
 def test_the_check_notices_what_each_call_keeps_on_a_busy_machine() -> None:
