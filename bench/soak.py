@@ -1,8 +1,9 @@
 """`oauthbroker serve --workers 2` under mixed load for minutes: memory, descriptors, threads and store stay level.
 
 Usage: python -m bench.soak [--minutes 6] [--workers 2] [--seed 1]. A minute of warm-up comes first. It prints a page of
-figures, and ends with status 1 when something grew: memory by its slope over the last two thirds, descriptors and
-threads by the number without load before and after, the store by its size hours after the last call.
+figures, and ends with status 1 when something grew: memory by its slope over the last two thirds, with caches so small
+that they are full before (small_caches/); descriptors and threads by the number without load before and after; the
+store by its size hours after the last call.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from bench.soak_figures import MIB, Bounds, Moment, Store, grown_processes, grown_store, slope_of
+from bench.soak_figures import MIB, Bounds, Growth, Moment, Store, grown_processes, grown_store
 from bench.soak_load import Load
 from oauthbroker import open_broker
 from oauthbroker.core.clock import SystemClock
@@ -34,11 +35,11 @@ LIMITS = (
     "  advanced: {keepFinishedSeconds: 0, queueLeaseSeconds: 2}\n"
 )
 CLIENT = {"access_lifetime": 20, "device_interval": 1}
+SMALL_CACHES = Path(__file__).parent / "small_caches"
 REST_SECONDS = 8.0  # longer than the server keeps idle connections
 LOOK_SECONDS = 5.0
-BOUNDS = Bounds(slope=1.0, threads=4)
-"""At some 20,000 calls a minute that is 50 bytes a call; the cache of turns fills up for five minutes, until
-their first sweep. Pools of threads fill as more is done at once."""
+BOUNDS = Bounds(slope=1.0, per_call=50, threads=4)
+"""Both bounds are one at some 20,000 calls a minute. Pools of threads fill as more is done at once."""
 SWEEP_LOOKS = 60
 LATER = (2, 4)  # hours: sessions that end in the first look are removed in the second
 
@@ -62,8 +63,7 @@ class Report:
             [
                 *(f"{name:<9}{_processes(each)}   {_store(each.store)}   calls {each.calls}" for name, each in rows),
                 f"hours later: {_store(self.left)}",
-                "slope, MiB a minute: "
-                + ", ".join(f"{name} {slope_of(name, self.loaded):+.2f}" for name in self.before.processes),
+                *(f"memory of {name}: {Growth.of(name, self.loaded)}" for name in self.before.processes),
                 f"answers: {dict(self.answers)}; stories: {dict(self.stories)}",
                 *(f"GREW {each}" for each in self.problems),
                 "level" if not self.problems else "",
@@ -96,7 +96,7 @@ async def soak(
 ) -> Report:
     """Run the load for `minutes`, and longer until it was `enough`, at most ten times as long."""
     tv = APP.format(issuer=idp.issuer).replace("name: mail", "name: tv").replace("authorizationCode", "deviceCode")
-    world = World(folder, idp, workers, limits=LIMITS, client=CLIENT, more={"tv": tv})
+    world = World(folder, idp, workers, limits=LIMITS, client=CLIENT, more={"tv": tv}, before=SMALL_CACHES)
     await world.make()
     server = await world.start()
     try:

@@ -79,27 +79,41 @@ class Moment:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of a level run. Memory moves for many reasons: a slope in MiB a minute over the last two thirds."""
+    """The bounds of a level run. Memory moves for many reasons: MiB a minute, by the slope over the last two thirds. A
+    busy machine answers fewer calls a minute: bytes a call of any worker, once they are more than `noise` in MiB, which
+    a single step of 1 MiB, Python's unit, makes of a level line."""
 
     slope: float
+    per_call: float
+    noise: float = 1.5
     descriptors: int = 0
     threads: int = 0
 
 
-def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Of y per minute, by least squares; x is in seconds."""
-    if len(points) < 2:
-        return 0.0
-    return statistics.linear_regression(*zip(*points, strict=True)).slope * 60
+@dataclass(frozen=True)
+class Growth:
+    """How the memory of a process grew over the last two thirds, by least squares. `whole` is in MiB."""
 
+    per_minute: float
+    per_call: float
+    whole: float
 
-def late(moments: Sequence[Moment]) -> Sequence[Moment]:
-    """The last two thirds."""
-    return moments[len(moments) // 3 :]
+    @classmethod
+    def of(cls, name: str, moments: Sequence[Moment]) -> Growth:
+        late = moments[len(moments) // 3 :]
+        if len(late) < 2:
+            return cls(0.0, 0.0, 0.0)
+        memory = [each.processes[name].memory for each in late]
+        rate = statistics.linear_regression([each.at for each in late], memory).slope
+        whole = rate * (late[-1].at - late[0].at)
+        return cls(rate * 60, whole * MIB / max(1, late[-1].calls - late[0].calls), whole)
 
+    def __str__(self) -> str:
+        return f"{self.per_minute:+.2f} MiB a minute, {self.per_call:+.0f} bytes a call"
 
-def slope_of(name: str, moments: Sequence[Moment]) -> float:
-    return slope([(each.at, each.processes[name].memory) for each in late(moments)])
+    def is_over(self, bounds: Bounds) -> bool:
+        over_noise = self.whole > bounds.noise and self.per_call > bounds.per_call
+        return self.per_minute > bounds.slope or over_noise
 
 
 def grown_processes(before: Moment, loaded: Sequence[Moment], after: Moment, bounds: Bounds) -> list[str]:
@@ -109,9 +123,9 @@ def grown_processes(before: Moment, loaded: Sequence[Moment], after: Moment, bou
         return ["a worker has ended and was replaced"]
     problems = []
     for name, was in before.processes.items():
-        now, rate = after.processes[name], slope_of(name, loaded)
-        if rate > bounds.slope:
-            problems.append(f"{name}: memory grows by {rate:.2f} MiB a minute")
+        now, growth = after.processes[name], Growth.of(name, loaded)
+        if growth.is_over(bounds):
+            problems.append(f"{name}: memory grows by {growth}")
         if now.descriptors > was.descriptors + bounds.descriptors:
             problems.append(f"{name}: {was.descriptors} -> {now.descriptors} descriptors")
         if now.threads > was.threads + bounds.threads:

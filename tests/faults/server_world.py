@@ -19,7 +19,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.testing import Account, IdentityProvider
 from oauthbroker.testing.provider.types import Client
 from oauthbroker.wiring import init_store, open_vault
-from tests.kit.cli import APP, BROKER, MAIN, environment, free_port
+from tests.kit.cli import APP, BROKER, MAIN, REPOSITORY, environment, free_port
 from tests.kit.processes import children_of
 from tests.kit.served_api import is_there, kill
 
@@ -61,6 +61,7 @@ class World:
     limits: str = LIMITS
     client: Mapping[str, Any] = field(default_factory=dict)  # what the provider's client is, beside the usual
     more: Mapping[str, str] = field(default_factory=dict)  # files of the configuration, by name
+    before: Path | None = None  # a folder of modules that the server's processes import before all others
     port: int = field(default_factory=free_port)
     key: str = field(default="", repr=False)
     starts: int = 0
@@ -111,9 +112,10 @@ class World:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         words = ["serve"] if self.workers == 1 else ["serve", "--workers", str(self.workers)]
+        env = environment() if self.before is None else environment(PYTHONPATH=f"{self.before}:{REPOSITORY}")
         with self.log.open("ab") as stream:
             return subprocess.Popen(
-                [sys.executable, "-c", MAIN, *words], env=environment(), cwd=self.folder, stdin=subprocess.DEVNULL,
+                [sys.executable, "-c", MAIN, *words], env=env, cwd=self.folder, stdin=subprocess.DEVNULL,
                 stdout=stream, stderr=stream,
             )  # fmt: skip
 
