@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from oauthbroker.flowtools.entities.database import table_of
 from oauthbroker.flowtools.entities.rows import MOST_ROWS
-from tests.unit.flowtools.run_kit import World, world_in
+from tests.unit.flowtools.run_kit import world_in
 
 
 def test_a_world_shows_more_rows_than_one_read_returns(tmp_path: Path) -> None:

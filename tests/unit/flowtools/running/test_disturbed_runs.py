@@ -46,7 +46,7 @@ STEPS = {"charge": "p", "refund": "p/refund", "POST": "r"}
 
 
 def consent() -> ConsentNeeded:
-    said = {"auth_session_id": "s", "authorization_url": "https://b.example/c/1", "message": "Agree."}
+    said: dict[str, Any] = {"auth_session_id": "s", "authorization_url": "https://b.example/c/1", "message": "Agree."}
     return ConsentNeeded(AuthorizationRequired(**said, expires_at=datetime(2100, 1, 1, tzinfo=UTC), reason="noGrant"))
 
 
@@ -63,7 +63,7 @@ class Points:
     """Counts points, and does something at one of them, once."""
 
     def __init__(self) -> None:
-        self.left, self._act = -1, lambda: None
+        self.set(-1, lambda: None)
 
     def set(self, point: int, act: Callable[[], None]) -> None:
         self.left, self._act = point, act
@@ -201,7 +201,7 @@ def losing(engine: sa.Engine, points: Points) -> Callable[[], None]:
         connection.rollback()
         raise sqlite3.OperationalError("database is locked")
 
-    dialect.do_commit = do_commit  # type: ignore[method-assign]
+    dialect.do_commit = do_commit  # type: ignore[method-assign, assignment]
     event.listen(engine, "commit", counted)
     return lambda: asked.append(True)
 
@@ -250,7 +250,12 @@ def another(story: Story, does: str) -> Iterator[Callable[[], None]]:
 
 @pytest.mark.parametrize(
     ("does", "looks", "takes_keys"),
-    [("takes", "consents", True), ("takes", "consents", False), ("refuses", "declines", False), ("cancels", "consents", True)],
+    [
+        ("takes", "consents", True),
+        ("takes", "consents", False),
+        ("refuses", "declines", False),
+        ("cancels", "consents", True),
+    ],
     ids=["takes it, keys", "takes it, no keys", "refuses", "cancels"],
 )
 def test_what_another_process_does_while_the_worker_is_slow_does_nothing_twice_and_loses_nothing(
