@@ -75,7 +75,7 @@ class Points:
 
 
 class Outside:
-    """The shop and the API. They tell what was sent that the journal did not say before."""
+    """The shop and the API. `unwritten` are effects that were sent before their step was in the journal."""
 
     database: sa.Engine
 
