@@ -103,15 +103,13 @@ class Interpreter:
         values: dict[str, Any] = {"due": ways.now + self.runtime.lease_seconds + seconds, "notes": list(self.notes)}
         values |= {"takes": 0} if self._progress else {}
         ways.change(self.run, cancellable=cancellable, **values)
-        self.tries.go_on()
-        self.connection.commit()
+        self.tries.commit(self.connection)
         self._progress = False
 
     def succeed(self, output: Any) -> None:
         """Commit rows and steps together with the end of the run and its audit entry."""
         self._ways().end(self.run, journal.SUCCEEDED, cancellable=True, output=output, notes=list(self.notes))
-        self.tries.go_on()
-        self.connection.commit()
+        self.tries.commit(self.connection)
 
     def _ways(self) -> Lifecycle:
         return Lifecycle(self.connection, self.runtime.database.now(self.connection), self.runtime.audit)

@@ -254,11 +254,11 @@ def step_lines(connection: Connection, run: str) -> list[Any]:
 
 
 def write_step(connection: Connection, run: str, node: str, step: RunStep, *, new: bool) -> None:
+    """Write a step. One that is known, and not there, was lost with a transaction that lost its race."""
     values = {name: getattr(step, name) for name in _PLAIN} | {"value": json.dumps(step.value, allow_nan=False)}
-    mine: sa.Insert | sa.Update = sa.insert(STEP).values(run=run, node=node)
-    if not new:
-        mine = sa.update(STEP).where(STEP.c.run == run, STEP.c.node == node)
-    connection.execute(mine.values(**values))
+    known = sa.update(STEP).where(STEP.c.run == run, STEP.c.node == node)
+    if new or connection.execute(known.values(**values)).rowcount == 0:
+        connection.execute(sa.insert(STEP).values(run=run, node=node, **values))
 
 
 def stored(values: Mapping[str, Any]) -> dict[str, Any]:

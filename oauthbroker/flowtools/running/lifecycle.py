@@ -215,9 +215,11 @@ class Tries:
                     raise
                 self._wait(error)
 
-    def go_on(self) -> None:
-        """Begin to count anew: a transaction is committed, or is about to be."""
-        self._lost, self.committed = 0, True
+    def commit(self, connection: Connection) -> None:
+        """Commit, and begin to count anew. One whose answer is lost may have committed."""
+        self.committed = True
+        connection.commit()
+        self._lost = 0
 
     def _wait(self, error: Exception) -> None:
         now = _CLOCK.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,8 +108,10 @@ class World:
             Rows(connection, self.entities, STAFF).create(name, fields, row_id)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return all rows: a read without a limit of its own returns the first thousand by id."""
         with self.database.transaction() as connection:
-            return Rows(connection, self.entities, Actor(id="a", roles=frozenset({"staff"}))).read(name, {})
+            rows = Rows(connection, self.entities, Actor(id="a", roles=frozenset({"staff"})))
+            return rows.read(name, {}, sys.maxsize)
 
     def texts(self) -> list[str]:
         return sorted(row["text"] for row in self.rows("Log"))

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
-from typing import Any
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from oauthbroker.flowtools.entities.database import Database, apply, plan
@@ -138,14 +140,18 @@ def test_processes_that_make_the_tables_at_once_have_them(url: str) -> None:
         database.engine.dispose()
 
 
-def test_tries_wait_longer_and_longer_and_end_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", ["a statement", "the commit"])
+def test_tries_wait_longer_and_longer_and_end_at_a_time(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """A commit that loses its race has committed nothing: it is one more that was lost."""
     monkeypatch.setattr("oauthbroker.flowtools.running.lifecycle._SECONDS", 0.2)
-    waits = list[float]()
+    waits, until = list[float](), monotonic() + 5
 
     def lost() -> None:
+        assert monotonic() < until, "it ends"
         raise PoolTimeout("no connection")
 
+    tries = Tries(waits.append)
     with pytest.raises(PoolTimeout):
-        Tries(waits.append)(lost)
+        tries(lost if what == "a statement" else lambda: tries.commit(cast("Connection", SimpleNamespace(commit=lost))))
     assert 3 < len(waits)
     assert all(0 <= wait <= min(0.5, 0.004 * 2**at) for at, wait in enumerate(waits[:20]))
