@@ -166,3 +166,16 @@ async def test_an_operators_call_for_no_subject_is_refused(harness: Harness, sub
 
 async def test_an_account_that_none_can_be_is_refused(harness: Harness) -> None:
     await refused(harness.broker.revoke("mail", subject=ALICE, account=" work"), "account")
+
+
+@pytest.mark.parametrize("callback", [None, lambda lease: None, print, "planner"])
+async def test_a_callback_of_on_granted_that_is_no_async_function_is_refused_before_it_gets_an_event(
+    harness: Harness, callback: Any
+) -> None:
+    await harness.broker.events.enqueue("planner", "tool.completed", {}, turn=turn())
+    with pytest.raises(BrokerError, match=r"`callback` has a wrong value. Pass an `async def` function") as caught:
+        await harness.broker.on_granted("planner", callback).__aenter__()
+    assert Code.REQUEST_INVALID is caught.value.code
+    lease = await harness.broker.events.lease("planner")
+    assert lease is not None
+    assert 1 == lease.attempt, "it was delivered"
