@@ -1,4 +1,4 @@
-"""Who may use what was opened: the process and the event loop that opened it, until it is closed."""
+"""The place of a broker or a store: the process and the event loop that opened it may use it, until it is closed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class OpenedHere:
         return os.getpid() != self.pid
 
     def check_open(self) -> None:
-        """Raises `storeUnavailable` for what is closed, or belongs to the parent process or another event loop."""
+        """Raises `storeUnavailable` after its end, and in another process or event loop than its own."""
         if self.is_over:
             raise NotUsableHere(CLOSED if self.closed else FORKED)
         loop = running_loop()

@@ -128,7 +128,7 @@ class Events:
     @asynccontextmanager
     async def on_granted(self, agent: str, callback: Callable[[EventLease], Awaitable[None]]) -> AsyncIterator[None]:
         """Call `callback` with every event of an agent while the block runs: ack when it returns, nack when it
-        raises, which is logged. Raises as `lease`, and `requestInvalid` for what is no `async def` function."""
+        raises, which is logged. Raises as `lease`, and `requestInvalid` unless it is an `async def`."""
         self._opened_here.check_open()
         is_async = iscoroutinefunction(callback) or iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
         check_argument(is_async, "callback", "an `async def` function of one argument, the event's lease")

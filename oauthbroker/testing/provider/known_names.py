@@ -23,7 +23,7 @@ class UnknownName(KeyError, ValueError):
 
 
 def known(what: str, name: str, all_of: Mapping[str, T]) -> T:
-    """Return what has that name. Raises UnknownName."""
+    """Return the value of a name. Raises UnknownName."""
     if name not in all_of:
         raise UnknownName(what, name, all_of)
     return all_of[name]
