@@ -64,6 +64,8 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
     all. Raises ConfigInvalidError with every problem, or a store code; nothing has been changed then. Leaving the
     block waits for exchanges and commits under way.
     """
+    check_argument(type(workers) is int and workers > 0, "workers", "the number of processes, from 1")
+    check_argument(all(hasattr(app, "document") for app in apps or ()), "apps", "what `oauth_app(...)` returned")
     async with open_running(
         config,
         env=_environment(config) if env is None else env,
@@ -97,8 +99,6 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
 ) -> AsyncIterator[Running]:
     """Open a broker with all its parts, as `open_broker` does."""
     log = log or logger_log()
-    check_argument(type(workers) is int and workers > 0, "workers", "the number of processes, from 1")
-    check_argument(all(hasattr(app, "document") for app in apps or ()), "apps", "what `oauth_app(...)` returned")
     async with AsyncExitStack() as stack:
         loaded = config if isinstance(config, Bundle) else _load(config, env, apps)
         rotation: KeyRotation | None = None
