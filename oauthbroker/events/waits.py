@@ -68,6 +68,7 @@ class Events:
     def check_polled(self, agent: str) -> None:
         """Raise `agentForwarded` if the configuration forwards the events of an agent: no other consumer may take
         one. Raise `requestInvalid` for what names no agent."""
+        self._opened_here.check_open()
         check_agent(agent)
         if self._config.bundle.forwards(agent):
             raise BrokerError(Code.AGENT_FORWARDED)
@@ -129,7 +130,6 @@ class Events:
     async def on_granted(self, agent: str, callback: Callable[[EventLease], Awaitable[None]]) -> AsyncIterator[None]:
         """Call `callback` with every event of an agent while the block runs: ack when it returns, nack when it
         raises, which is logged. Raises as `lease`, and `requestInvalid` unless it is an `async def`."""
-        self._opened_here.check_open()
         is_async = iscoroutinefunction(callback) or iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
         check_argument(is_async, "callback", "an `async def` function of one argument, the event's lease")
         self.check_polled(agent)
