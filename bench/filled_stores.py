@@ -17,12 +17,13 @@ from bench import installation
 from bench.bench_token_call import grant
 from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.observability.logging import logger_log
 from oauthbroker.repository.grant_tags import GrantTags
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.tags import EMPTY, MOST_LINKS
 from oauthbroker.store.format.port import Tag, log_damage
-from oauthbroker.store.keys.keyed_store import KeyedStore, OpenedHere
+from oauthbroker.store.keys.keyed_store import KeyedStore
 from oauthbroker.wiring import init_store, with_keys
 from oauthbroker.wiring.storage import unlocked
 

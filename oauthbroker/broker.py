@@ -246,7 +246,8 @@ class Broker:
     def on_granted(
         self, agent: str, callback: Callable[[EventLease], Awaitable[None]]
     ) -> AbstractAsyncContextManager[None]:
-        """Call `callback` for every event of an agent while the `async with` block runs."""
+        """Call `callback`, an `async def` function, for every event of an agent while the `async with` block runs. What
+        it raises is logged, and the event comes again."""
         return self.events.on_granted(agent, callback)
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from oauthbroker.core.clock import Clock, random_text, url_safe
 from oauthbroker.core.dataclasses import dataclass
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code, check_argument
 from oauthbroker.core.secret import Secret, digest_of
 from oauthbroker.model.identities import check_subject
 from oauthbroker.records.browser_session import BrowserSession, Pages, subjects_of
@@ -52,6 +52,7 @@ class BrowserSessions:
     async def invite(self, subjects: Mapping[str, str], noted: Noted | None = None) -> tuple[Secret, datetime]:
         """Return a ticket for the connections of these subjects, and until when it can be used. `noted` hears the
         browser session's id before it is kept. Raises `requestInvalid`, `rateLimited`."""
+        check_argument(isinstance(subjects, Mapping), "subjects", "a mapping of user or global to a subject")
         if not subjects or not subjects.keys() <= _MODES:
             raise BrokerError(Code.REQUEST_INVALID, note="subjects are global, user, or both")
         for mode, subject in subjects.items():

@@ -19,7 +19,7 @@ from oauthbroker.audit import TurnBegun, TurnEnded
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, has_passed, random_text
 from oauthbroker.core.dataclasses import dataclass, field, replace
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code, check_argument
 from oauthbroker.core.spelling import nearest, nearest_tool
 from oauthbroker.model.accounts import check_apps_of_accounts
 from oauthbroker.model.bundle import ToolAuth
@@ -77,12 +77,10 @@ class Turns:
     ) -> BegunTurn:
         """Begin a turn. Return its token and one for each of `tools`, which maps a tool's name (as for `Broker.oauth`)
         to the apps and scopes that the tool may request, or to None for the bundle's declaration. The tokens end with
-        the turn, and after `ttl_seconds` (default and maximum: limits.turnSeconds). `noted` is called with the turn's
-        id before it is stored.
+        the turn, and after `ttl_seconds` (default and maximum: limits.turnSeconds). `noted` gets its id first.
 
         Raises `requestInvalid` for an invalid turn and for a tool that is not declared, `accountsInvalid` for accounts
-        of an unknown app or in another form, `oauthAppNotFound` and
-        `scopeNotAllowed` for a tool with an unknown app or scope.
+        of an unknown app or in another form, `oauthAppNotFound` and `scopeNotAllowed` for a tool with an unknown one.
         """
         kept, most = _checked_turn(turn), self.config.bundle.settings.limits.turn_seconds
         check_apps_of_accounts(kept.auth.accounts if kept.auth is not None else {}, self.config.bundle.apps)
@@ -109,6 +107,7 @@ class Turns:
     async def end(self, turn_id: str) -> bool:
         """End a turn: its tokens become invalid. False when it had ended. Raises `storeUnavailable` if the audit log
         takes no entry; the turn then goes on and can be ended again."""
+        check_argument(isinstance(turn_id, str), "turn_id", "the id that `begin` returned")
         locator, now = turn_id.removeprefix("turn-"), self.clock.now()
         entry = TurnEnded(turn=f"turn-{locator}")
         if not LOCATOR.fullmatch(locator) or not await self.records.end(locator, lambda: self.audit.write(entry, now)):
@@ -119,6 +118,7 @@ class Turns:
     async def admit(self, token: str) -> TurnTokenHolder:
         """Return the holder of a token. Raises `unauthenticated` for any token that this store did not sign, and
         `turnEnded` for its own token after the turn or token has ended."""
+        check_argument(isinstance(token, str), "token", "the text of a turn token: a Secret has to be revealed")
         digest = token_digest(token.encode("utf-8", "surrogatepass"))
         known = self._known.get(digest)
         newest = None if known is None else await self.records.get(known.locator)
@@ -219,6 +219,8 @@ class Turns:
         return intersection(declared, without_emptied(said, bundle.apps))
 
     def _checked_tools(self, tools: Tools) -> dict[str, Allowed | None]:
+        is_right = isinstance(tools, Mapping) and all(isinstance(it, Sequence | None) for it in tools.values())
+        check_argument(is_right, "tools", "a mapping of each tool to a list of ToolAuth or None: {'Tool/mail': None}")
         if len(tools) > MAX_TOOLS:
             raise BrokerError(Code.REQUEST_INVALID, note="tools")
         for number, tool in enumerate(tools, 1):

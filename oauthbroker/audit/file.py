@@ -22,6 +22,7 @@ from oauthbroker.audit.slot import Slot, SlotLost, Tell
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import on_thread
+from oauthbroker.core.opened_here import OpenedHere
 
 MOST_BYTES = 64 * 1024 * 1024
 SCRATCH_BYTES = 64 * 1024  # a disk with so much room takes entries
@@ -51,7 +52,7 @@ class AuditFile(AuditWriter):
         self._refused: OSError | None = None  # why the last entry that was refused was not written
         self._syncing: set[int] = set()  # descriptors of threads
         why = _why_not_opened(folder)
-        self._closed = bool(why)
+        self._opened_here = OpenedHere()
         if why:
             note = f"the audit log cannot be opened: {why}"
             raise BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=why not in _PASSING)
@@ -128,7 +129,7 @@ class AuditFile(AuditWriter):
     def close(self) -> None:
         """Write the checkpoint with the last line, and give the slot to the next process. Waits for two seconds at
         most."""
-        self._closed = True
+        self._opened_here.end()
         with suppress(OSError):
             if self._slot is not None and (due := self._slot.due) is not None:
                 self._slot.keep(self._slot.descriptor, due, patient=True)
@@ -139,7 +140,6 @@ class AuditFile(AuditWriter):
 
     def after_fork(self) -> None:
         """Forget the slot in a child process, which must neither write to it nor keep it from others."""
-        self._closed = True
         slot, self._slot = self._slot, None
         if slot is not None:
             self._syncing.add(slot.descriptor)
@@ -156,9 +156,9 @@ class AuditFile(AuditWriter):
         return rest
 
     def _take_slot(self) -> Slot:
-        """Take the first slot that no other process holds, and keep it. Raises OSError, NoSlot if there is none."""
-        if self._closed:
-            raise OSError("the audit log is closed")
+        """Take the first slot that no other process holds, and keep it. Raises OSError, NoSlot if there is none, and
+        `storeUnavailable` where the log is not open."""
+        self._opened_here.check_open()
         for number in range(SLOTS):
             descriptor = open_locked(folder_of(self.folder, number))
             if descriptor is not None:

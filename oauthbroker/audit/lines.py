@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypedDict, Unpack
 from oauthbroker.audit.formatting import Naming
 from oauthbroker.core.clock import from_iso
 from oauthbroker.core.dataclasses import dataclass, field
+from oauthbroker.core.errors import check_argument
 from oauthbroker.model.token_request import AppRef, app_name
 
 _OURS = frozenset({"seq", "at", "type", "mac"})
@@ -95,7 +96,7 @@ class AuditTrail(Protocol):
 
         `grant` is a pseudonym (`name("grant", ...)`), `names` are several of which an entry holds one; `since` and
         `until` are included; `app` takes any form of a reference. Reads at most 64 MiB. Raises `storeUnavailable`, and
-        `requestInvalid` for an invalid app reference.
+        `requestInvalid` for an invalid app reference or number.
         """
         ...
 
@@ -115,8 +116,9 @@ class NoTrail:
         return []
 
 
-def parsed(which: Which) -> Sought:
-    """Parse the filter. Raises `requestInvalid` for an invalid app reference."""
+def parsed(n: int, which: Which) -> Sought:
+    """Parse the filter of the newest `n` lines. Raises `requestInvalid`, also for an invalid app reference."""
+    check_argument(isinstance(n, int) and n >= 0, "n", "a number of lines, such as 20")
     app, others = which.get("app"), {name: value for name, value in which.items() if name != "app"}
     return Sought(app=None if app is None else app_name(app), **others)  # type: ignore[arg-type]
 

@@ -42,7 +42,7 @@ class ListTrail:
     name: Naming
 
     async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:
-        sought = parsed(which)
+        sought = parsed(n, which)
         newest_first = (members(line_of(entry, at, self.name).encode()) for at, entry in reversed(self.written.lines))
         lines = (line_from(each, genuine=True) for each in newest_first)
         return [*islice((line for line in lines if line is not None and line.fits(sought)), n)][::-1]

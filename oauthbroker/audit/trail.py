@@ -38,7 +38,7 @@ class FileTrail:
         return self.keys.name
 
     async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:
-        return await _apart(partial(self._tail, n, parsed(which)))
+        return await _apart(partial(self._tail, n, parsed(n, which)))
 
     async def verify(
         self, noted: Mapping[int, ChainHead] | None = None, progress: Progress = unseen

@@ -14,7 +14,7 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.dataclasses import dataclass
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code, check_argument
 from oauthbroker.model.apps import App, OwnerConfirmation
 from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.token_request import AppRef, app_name
@@ -78,6 +78,7 @@ class PendingCodes:
         many wrong codes fail the waiting sessions.
         """
         turn = whole_turn(turn)
+        check_argument(isinstance(code, str), "code", "the text that the user wrote")
         await self.mcp_clients.sync()
         named = None if apps is None else {app_name(app) for app in apps}
         pairs = []

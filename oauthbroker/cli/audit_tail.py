@@ -80,7 +80,7 @@ async def _follow(config: Path, count: int, which: Which, *, as_json: bool) -> N
     from oauthbroker.audit.lines import parsed
     from oauthbroker.audit.trail import Follow
 
-    sought = parsed(which)
+    sought = parsed(count, which)
     async with vault_of(config) as vault:
         people, coming = GrantNames(vault), Follow(vault.audit)
         try:

@@ -10,6 +10,7 @@ from typing import Final
 from oauthbroker.config.problems.problems import ConfigInvalidError, Problems, SourcePlace
 from oauthbroker.core.dataclasses import dataclass, field, fields
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.settings import Settings
@@ -60,6 +61,7 @@ class Reload:
     follow: Callable[[frozenset[str]], None]
     settle: Callable[[], Awaitable[object]]
     log: Log
+    opened_here: OpenedHere
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
     _not_read: tuple[Code, str | None] | None = None
 
@@ -67,6 +69,7 @@ class Reload:
         """Take `config`, by default the configuration that the broker was opened with. Return the names of the apps
         that are new, removed or different. Raises ConfigInvalidError or a store code: then the configuration in use
         stays, and health is red with `configInvalid`."""
+        self.opened_here.check_open()
         async with self._one_at_a_time:
             try:
                 bundle = await self.read(config)

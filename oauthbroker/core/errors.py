@@ -196,6 +196,20 @@ class ConfigCauseError(BrokerError):
         self.sentence = cause
 
 
+class WrongCallError(BrokerError):
+    """`requestInvalid` for a program that calls with a value that can never be right. It names the argument alone."""
+
+    def __init__(self, argument: str, wanted: str) -> None:
+        super().__init__(Code.REQUEST_INVALID)
+        self.sentence = f"The argument `{argument}` has a wrong value. Pass {wanted}."
+
+
+def check_argument(is_right: object, argument: str, wanted: str) -> None:
+    """Raise `requestInvalid` with what to pass, unless the argument is right."""
+    if not is_right:
+        raise WrongCallError(argument, wanted)
+
+
 def place_of(fault: BaseException, *, below: str = "") -> str:
     """`module.function:line` of the innermost frame of ours, else of the innermost one at all: what a log may say of an
     exception whose text may hold anything. `below` is the module of a fence, which is no place of a fault."""

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import Code
+from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.observability.repeats import StoreOutage
 from oauthbroker.plugins.running_plugin import PluginFinding
@@ -44,13 +45,15 @@ class HealthCheck:
     """Find the problems of a broker: with its configuration, its store, its audit log, its plug-ins."""
 
     config: CurrentConfig
+    opened_here: OpenedHere
     outage: StoreOutage
     retry_store: RetryStore
     audit: AuditWriter
     plugins: PluginsCheck
 
     def now(self) -> Health:
-        store = Code.STORE_UNAVAILABLE if self.retry_store.unstored or self.outage.lasts else None
+        is_away = self.opened_here.is_over or self.retry_store.unstored or self.outage.lasts
+        store = Code.STORE_UNAVAILABLE if is_away else None
         codes = (self.config.failure, store, self.audit.failure)
         findings = self.plugins()
         ours = (code.value for code in codes if code is not None)

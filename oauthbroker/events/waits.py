@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from inspect import iscoroutinefunction
 from typing import Any
 
 from oauthbroker.core.clock import Clock
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code, check_argument
 from oauthbroker.core.lifecycle import Life, Notifier
+from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.events.foreign_events import namespaced_event
 from oauthbroker.events.port import EventLease, Queues
 from oauthbroker.model.connect_links import locator_of
@@ -18,6 +20,7 @@ from oauthbroker.model.identities import check_agent
 from oauthbroker.model.token_request import checked_wait
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import Turn, TurnLike
+from oauthbroker.observability.logging import Log
 from oauthbroker.repository.repository import Conflict, Repository
 
 POLL_SECONDS = 0.2
@@ -26,8 +29,19 @@ POLL_SECONDS = 0.2
 class Events:
     """`broker.events`: the queues as agents use them."""
 
-    def __init__(self, *, queues: Queues, clock: Clock, notifier: Notifier, life: Life, config: CurrentConfig) -> None:
+    def __init__(
+        self,
+        *,
+        queues: Queues,
+        clock: Clock,
+        notifier: Notifier,
+        life: Life,
+        config: CurrentConfig,
+        log: Log,
+        opened_here: OpenedHere,
+    ) -> None:
         self._queues = queues
+        self._log, self._opened_here = log, opened_here
         self._config = config
         self._clock = clock
         self._notifier = notifier
@@ -54,6 +68,7 @@ class Events:
     def check_polled(self, agent: str) -> None:
         """Raise `agentForwarded` if the configuration forwards the events of an agent: no other consumer may take
         one. Raise `requestInvalid` for what names no agent."""
+        self._opened_here.check_open()
         check_agent(agent)
         if self._config.bundle.forwards(agent):
             raise BrokerError(Code.AGENT_FORWARDED)
@@ -114,7 +129,9 @@ class Events:
     @asynccontextmanager
     async def on_granted(self, agent: str, callback: Callable[[EventLease], Awaitable[None]]) -> AsyncIterator[None]:
         """Call `callback` with every event of an agent while the block runs: ack when it returns, nack when it
-        raises. Raises as `lease`."""
+        raises, which is logged. Raises as `lease`, and `requestInvalid` unless it is an `async def`."""
+        is_async = iscoroutinefunction(callback) or iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
+        check_argument(is_async, "callback", "an `async def` function of one argument, the event's lease")
         self.check_polled(agent)
         task = asyncio.create_task(self._consume(agent, callback))
         try:
@@ -128,19 +145,21 @@ class Events:
             try:
                 delivery = await self.lease(agent, wait=30)
                 if delivery is not None:
-                    await _hand_over(delivery, callback)
+                    await self._hand_over(agent, delivery, callback)
             except (BrokerError, Conflict):  # the store failed: leased events are delivered again after their lease
                 await self._clock.sleep(1)
 
-
-async def _hand_over(delivery: EventLease, callback: Callable[[EventLease], Awaitable[None]]) -> None:
-    try:
-        await callback(delivery)
-    except Exception:  # noqa: BLE001  (after any exception of the callback the event is delivered again)
-        done = False
-    else:
-        done = True
-    await (delivery.ack() if done else delivery.nack())
+    async def _hand_over(
+        self, agent: str, delivery: EventLease, callback: Callable[[EventLease], Awaitable[None]]
+    ) -> None:
+        try:
+            await callback(delivery)
+        except Exception as error:  # noqa: BLE001  (after any exception of the callback the event is delivered again)
+            self._log.error("the callback of on_granted failed", agent=agent, error=type(error).__name__)
+            done = False
+        else:
+            done = True
+        await (delivery.ack() if done else delivery.nack())
 
 
 class Outcomes:

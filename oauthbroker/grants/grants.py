@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import get_args
 
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.access.turns import UnknownApp
@@ -11,6 +12,7 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.dataclasses import dataclass
+from oauthbroker.core.errors import check_argument
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.dead_letters import DeadLetters
 from oauthbroker.grants.grant_pages import GrantFilter, GrantPages
@@ -22,7 +24,7 @@ from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.identities import check_subject
 from oauthbroker.model.token_request import AppRef, WrongArgument, app_name, call_ref, is_named, split_ref
-from oauthbroker.records import AuthSession, Grant
+from oauthbroker.records import AuthSession, Grant, SessionStatus
 from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.records.grant_summary import GrantSummary
 from oauthbroker.records.grant_view import GrantView
@@ -161,6 +163,7 @@ class SessionList:
     ) -> Sequence[AuthSession]:
         """Return every readable session, the newest first. A pending one may have expired a moment ago."""
         app = checked_filter(app, subject)
+        check_argument(status in {None, *get_args(SessionStatus)}, "status", "pending, completed, failed or expired")
         found = [
             it.record
             async for it in self._repository.sessions()
@@ -271,6 +274,10 @@ class Secrets:
     audit: AuditWriter
 
     async def put(self, name: str, key: str, value: Secret) -> None:
+        """Set the value of one key. Raises `requestInvalid` for an empty value."""
+        for argument, text in (("name", name), ("key", key)):
+            check_argument(isinstance(text, str) and text, argument, "a text such as the bundle has in its secretRef")
+        check_argument(isinstance(value, Secret) and value.reveal().strip(), "value", "a Secret that is not empty")
         self.audit.write(SecretChanged(name=name, action="set"), self.clock.now())
         await self.repository.secrets.change(name, lambda data: {**data, key: value.reveal()})
 

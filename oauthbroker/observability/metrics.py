@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, Self
 
 from oauthbroker.core.dataclasses import dataclass, field
-from oauthbroker.core.errors import Code
+from oauthbroker.core.errors import Code, check_argument
 
 MOST_SERIES = 20_000  # of one process; a thousand apps with a dozen codes each, and then some
 NO_ANSWER = "none"
@@ -159,6 +159,9 @@ class Metrics:
         self.changes += 1
 
     def value(self, metric: Metric, *labels: str) -> int:
+        """Return a count. Raises `requestInvalid` for an unknown metric."""
+        is_metric = metric in Metric.__members__.values()
+        check_argument(is_metric, "metric", "a member of Metric, such as Metric.TOKENS_READY")
         return self.counts[metric, labels]
 
     def timed(self, timing: Timing, *labels: str) -> int:

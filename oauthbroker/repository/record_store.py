@@ -174,13 +174,13 @@ class RecordStore(Generic[R]):
         try:
             return await self.remove(locator)
         except BrokerError as error:
-            if error.retryable or self._tombstones is None:
+            if error.code.retryable or self._tombstones is None:
                 raise
             self._on_damage(place(key), error.code)
         try:
             await self._store.set_aside(key)
         except BrokerError as error:
-            if error.retryable:
+            if error.code.retryable:
                 raise
         return True
 

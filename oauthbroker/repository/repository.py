@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.lifecycle import Notifier
+from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.registered_client import RegisteredClient
@@ -77,7 +78,7 @@ class Repository(GrantRecords):
 
     def __init__(self, store: Store, on_damage: Damage = log_damage, kinds: Collection[str] = KINDS) -> None:
         super().__init__(store, on_damage)
-        self.closed = False
+        self.opened_here = OpenedHere()
         self.tombstones = Tombstones(store, on_damage) if TOMBSTONES in kinds else None
         self.queue_parts = QueueParts(store, on_damage)
         self.events = EventRecords(store, on_damage)
@@ -187,7 +188,7 @@ class Repository(GrantRecords):
             try:
                 versioned = await self.session(locator)
             except BrokerError as error:
-                if error.retryable:
+                if error.code.retryable:
                     raise
                 self._on_damage(place(self.session_key(locator)), error.code)
                 continue
@@ -247,6 +248,6 @@ class Repository(GrantRecords):
             await self._store.get(key)
 
     async def close(self) -> None:
-        self.closed = True
+        self.opened_here.end()
         self._cache.clear()
         await self._store.close()

@@ -105,7 +105,7 @@ async def readable(read: Awaitable[R | None]) -> R | None:
     try:
         return await read
     except BrokerError as error:
-        if error.retryable:
+        if error.code.retryable:
             raise
     return None
 
@@ -208,7 +208,7 @@ def reported(key: Key, on_damage: Damage) -> Iterator[None]:
     try:
         yield
     except BrokerError as error:
-        if error.retryable:
+        if error.code.retryable:
             raise
         on_damage(place(key), error.code)
 

@@ -189,7 +189,7 @@ class Revoke:
             if left == "full":
                 await self.note(GrantRevoked(app=sharing.app, grant=grant_id(*sharing), provider="none"))
             return "later" if left == "ended" else "shared", grant
-        if unread.retryable:
+        if unread.code.retryable:
             raise unread
         await self.note(GrantRevoked(app=grant.app, grant=grant.id, provider="failed"))
         about = {"app": app.name, "grant": grant.id[:15], "code": unread.code.value, "note": unread.note}
@@ -231,7 +231,7 @@ class Revoke:
                 self.circuits.worked(app.name, own)
             return outcome, alive or grant
         await self.note(GrantRevoked(app=grant.app, grant=grant.id, provider="failed"))
-        if failed.retryable:
+        if failed.code.retryable:
             if self.circuits.failed(app.name, failed, own, own=bool(own)):
                 self.log.warning("revocations pause", app=app.name, code=failed.code.value, note=failed.note)
             return "later", grant

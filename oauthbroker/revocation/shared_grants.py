@@ -123,7 +123,7 @@ class SharedGrants:
             try:
                 versioned = await self._repository.grant(pair)
             except BrokerError as error:
-                if error.retryable:
+                if error.code.retryable:
                     raise
                 unread = BrokerError(error.code, note=f"grants/{self._repository.grant_place(pair).name[:8]}")
                 continue

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from itertools import islice
 
 from oauthbroker.core.clock import Clock
-from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
+from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.store.format.entry_names import check_key, check_kinds, check_tags, entry_names, label_macs, tag_of
 from oauthbroker.store.format.port import Conflict, Entry, Key, Lease, Reservation, Tag
 from oauthbroker.store.format.seal import MAX_BODY
@@ -36,7 +36,7 @@ class MemoryStore:
         self._lease_kinds = frozenset(lease_kinds)
         self._gates = TaskGates()
         self.back = Notifier()  # never away
-        self._closed = False
+        self._opened_here = OpenedHere()
 
     def __repr__(self) -> str:
         return f"MemoryStore({len(self._entries)} kinds)"
@@ -59,7 +59,7 @@ class MemoryStore:
 
     def unchanged(self, entry: Entry) -> bool:
         newest = self._entries.get(entry.key.kind, {}).get(entry.key.name)
-        return not self._closed and newest is not None and newest.stamp is entry.stamp
+        return not self._opened_here.closed and newest is not None and newest.stamp is entry.stamp
 
     async def is_current(self, *entries: Entry) -> bool:
         return all(map(self.unchanged, entries))
@@ -163,7 +163,7 @@ class MemoryStore:
     @asynccontextmanager
     async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
         check_key(key, self._lease_kinds)
-        self._check_open()
+        self._opened_here.check_open()
         name = f"{key.kind}-{key.name}"
         async with self._gates.entered(name, wait):
             yield _Held()
@@ -178,7 +178,7 @@ class MemoryStore:
         return False
 
     async def close(self) -> None:
-        self._closed = True
+        self._opened_here.end()
 
     def _kind(self, key: Key) -> dict[str, Entry]:
         check_key(key, self._entries)
@@ -187,9 +187,5 @@ class MemoryStore:
     def _named(self, kind: str) -> dict[str, Entry]:
         if kind not in self._entries:
             raise ValueError(f"this store keeps no {kind!r}")
-        self._check_open()
+        self._opened_here.check_open()
         return self._entries[kind]
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")

@@ -77,7 +77,7 @@ class Uses:
         except Conflict:  # another process wrote the first one a moment ago
             return
         except BrokerError as error:
-            if error.retryable:
+            if error.code.retryable:
                 self._noted.setdefault(grant, (use.agent, use.tool, use.at))
             raise
 

@@ -210,7 +210,7 @@ class OAuthManager:
         except Exception as fault:  # noqa: BLE001  (a tool is always answered; its text may hold anything)
             self.log.error("a token call failed", error=type(fault).__name__, place=place_of(fault))
             refused = BrokerError(Code.BROKER_UNREACHABLE)
-        if self.repository.closed:  # a turn of an embedded broker, used after the block of `open_broker`
+        if self.repository.opened_here.closed:  # a turn of an embedded broker, used after the block of `open_broker`
             refused = BrokerError(Code.TURN_ENDED)
         failed = Failed.from_error(refused, locale_of(caller.turn, self.settings.locale))
         if failed.code is Code.ACCOUNT_REQUIRED:
@@ -220,6 +220,7 @@ class OAuthManager:
         return failed
 
     async def _answer(self, caller: Caller, call: TokenCall, issue: _Issues[T]) -> T | AuthorizationRequired:
+        self.repository.opened_here.check_open()
         is_replaced = False
         for _ in range(3):
             if call.app.mcp is not None:

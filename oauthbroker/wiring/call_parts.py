@@ -122,7 +122,15 @@ class CallParts(Flows):
 
     @cached_property
     def events(self) -> Events:
-        return Events(queues=self.queues, clock=self.clock, notifier=self.changes, life=self.life, config=self.config)
+        return Events(
+            queues=self.queues,
+            clock=self.clock,
+            notifier=self.changes,
+            life=self.life,
+            config=self.config,
+            log=self.log,
+            opened_here=self.repository.opened_here,
+        )
 
     @cached_property
     def forwarding(self) -> Forwarding:

@@ -17,7 +17,7 @@ from oauthbroker.config.key_file import with_keys
 from oauthbroker.config.reload import Source
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.dataclasses import dataclass, replace
-from oauthbroker.core.errors import BrokerError, ConfigCauseError
+from oauthbroker.core.errors import BrokerError, ConfigCauseError, check_argument
 from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.events.forwarding.jetstream import INSTALL
 from oauthbroker.model.bundle import Bundle
@@ -64,6 +64,8 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
     all. Raises ConfigInvalidError with every problem, or a store code; nothing has been changed then. Leaving the
     block waits for exchanges and commits under way.
     """
+    check_argument(type(workers) is int and workers > 0, "workers", "the number of processes, from 1")
+    check_argument(all(hasattr(app, "document") for app in apps or ()), "apps", "what `oauth_app(...)` returned")
     async with open_running(
         config,
         env=_environment(config) if env is None else env,
@@ -137,6 +139,7 @@ async def _shared_metrics(stack: AsyncExitStack, folder: Path | None, clock: Clo
     """Open the metrics that several processes share, until the stack ends; None without a folder."""
     if folder is None:
         return None
+    check_argument(isinstance(folder, Path), "metrics_folder", "a Path")
     shared = await on_thread(partial(MetricsFolder.open, folder, clock), lost=MetricsFolder.close)
     stack.callback(shared.close)
     return shared

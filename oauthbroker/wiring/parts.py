@@ -141,6 +141,7 @@ class Parts(CallParts):
     def health_check(self) -> HealthCheck:
         return HealthCheck(
             config=self.config,
+            opened_here=self.repository.opened_here,
             outage=self.outage,
             retry_store=self.retry_store,
             audit=self.audit,

@@ -11,6 +11,7 @@ from typing import Any
 from oauthbroker.broker import Broker
 from oauthbroker.config.reload import Read, Reload, Source
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.opened_here import CLOSED, NotUsableHere
 from oauthbroker.diagnostics.own_brokers import is_own_broker
 from oauthbroker.events.port import QueueFull
 from oauthbroker.model.bundle import Bundle
@@ -61,7 +62,14 @@ class Running:
             audit_trail=parts.audit_trail,
             health_check=parts.health_check,
             web=self._web,
-            reload=Reload(current=parts.config, read=read, follow=self._follow, settle=self._settle, log=parts.log),
+            reload=Reload(
+                current=parts.config,
+                read=read,
+                follow=self._follow,
+                settle=self._settle,
+                log=parts.log,
+                opened_here=parts.repository.opened_here,
+            ),
             plugin_audit=parts.plugins.audit,
             plugin_state=partial(PluginState, parts.repository.plugin_values),
             serves=self._serve_beside,
@@ -93,9 +101,7 @@ class Running:
         from oauthbroker.serving.embedded import served_beside  # imported here: most embedded brokers serve nothing
 
         if self.parts.life.stopping:
-            raise BrokerError(
-                Code.STORE_UNAVAILABLE, note="the broker is closed: serve within the block of open_broker"
-            )
+            raise NotUsableHere(CLOSED)
         return served_beside(broker, self.parts.log, host, port)
 
     async def _wait_for(self, recovered: asyncio.Event) -> None:

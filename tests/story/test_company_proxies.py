@@ -14,6 +14,7 @@ import pytest
 
 from oauthbroker import RequestRefusedError
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.model.apps import App
 from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.forwarders import Forwarder, Webhook
@@ -256,7 +257,7 @@ async def test_a_refresh_that_the_proxy_refuses_costs_nothing_and_is_made_once_i
         async with broker_behind(there, known, ca, store=store) as harness:
             await connected(harness)
             before = await stored_grant(harness)
-        store._closed = False  # the next broker's
+        store._opened_here = OpenedHere()  # the next broker's
         for entrance in there.at.values():
             entrance.callers.clear()
         async with broker_behind(there, wrong, ca, store=store) as harness:
@@ -272,7 +273,7 @@ async def test_a_refresh_that_the_proxy_refuses_costs_nothing_and_is_made_once_i
             assert (before.token, None, "") == (grant.token, grant.refresh_state.intent, grant.refresh_state.ended)
             assert [] == await harness.broker.sessions.list(status="pending")
         assert (0, set()) == (there.idp.count("refresh_token"), there.callers)
-        store._closed = False
+        store._opened_here = OpenedHere()
         test_clock.advance(60)
         async with broker_behind(there, known, ca, store=store) as harness:
             assert isinstance(await harness.ask(), Ready)

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import Turn, TurnAuth
+from oauthbroker import Turn, TurnAuth, open_broker
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.default_store import default_store
 from tests.kit.running_broker import ALICE, Harness, global_app, running, turn, user_app
@@ -166,3 +168,54 @@ async def test_an_operators_call_for_no_subject_is_refused(harness: Harness, sub
 
 async def test_an_account_that_none_can_be_is_refused(harness: Harness) -> None:
     await refused(harness.broker.revoke("mail", subject=ALICE, account=" work"), "account")
+
+
+@pytest.mark.parametrize("callback", [None, lambda lease: None, print, "planner"])
+async def test_a_callback_of_on_granted_that_is_no_async_function_is_refused_before_it_gets_an_event(
+    harness: Harness, callback: Any
+) -> None:
+    await harness.broker.events.enqueue("planner", "tool.completed", {}, turn=turn())
+    with pytest.raises(BrokerError, match=r"`callback` has a wrong value. Pass an `async def` function") as caught:
+        await harness.broker.on_granted("planner", callback).__aenter__()
+    assert Code.REQUEST_INVALID is caught.value.code
+    lease = await harness.broker.events.lease("planner")
+    assert lease is not None
+    assert 1 == lease.attempt, "it was delivered"
+
+
+WRONG_ARGUMENTS: dict[str, tuple[str, Any]] = {
+    "a list of tools": ("tools", lambda broker: broker.turns.begin(turn(), tools=["Tool/notes"])),
+    "tools with a number": ("tools", lambda broker: broker.turns.begin(turn(), tools={"Tool/notes": 5})),
+    "a secret turn token": ("token", lambda broker: broker.turns.admit(Secret("x"))),
+    "no turn id": ("turn_id", lambda broker: broker.turns.end(None)),
+    "a subject in place of subjects": ("subjects", lambda broker: broker.connections.link(ALICE)),
+    "no code": ("code", lambda broker: broker.relay_code(turn(), None)),
+    "a text in place of a Secret": ("value", lambda broker: broker.secrets.put("a", "b", "s")),
+    "an empty Secret": ("value", lambda broker: broker.secrets.put("a", "b", Secret(""))),
+    "no name of a secret": ("name", lambda broker: broker.secrets.put(None, "b", Secret("s"))),
+    "an unknown status": ("status", lambda broker: broker.sessions.list(status="waiting")),
+    "a negative number of lines": ("n", lambda broker: broker.audit_trail.tail(-1)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ARGUMENTS)
+async def test_an_argument_that_can_never_be_right_is_named_with_what_to_pass(harness: Harness, name: str) -> None:
+    argument, call = WRONG_ARGUMENTS[name]
+    with pytest.raises(BrokerError, match=f"The argument `{argument}` has a wrong value. Pass .*") as caught:
+        await call(harness.broker)
+    assert Code.REQUEST_INVALID is caught.value.code
+
+
+def test_a_count_of_no_metric_is_refused() -> None:
+    with pytest.raises(BrokerError, match=r"`metric` has a wrong value\. Pass a member of Metric"):
+        Metrics().value("TOKENS_READY")  # type: ignore[arg-type]
+    assert 0 == Metrics().value(Metric.TOKENS_READY, "mail")
+
+
+@pytest.mark.parametrize(
+    "argument, value", [("workers", 0), ("workers", "2"), ("metrics_folder", "m"), ("apps", [{"kind": "OAuthApp"}])]
+)
+async def test_a_wrong_option_of_open_broker_is_named(harness: Harness, argument: str, value: Any) -> None:
+    options: Any = {"store": default_store(harness.clock), "env": {}, argument: value}
+    with pytest.raises(BrokerError, match=f"The argument `{argument}` has a wrong value"):
+        await open_broker(harness.broker.bundle, **options).__aenter__()

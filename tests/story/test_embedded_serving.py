@@ -129,7 +129,7 @@ async def test_a_broker_that_is_closed_serves_nothing(
 ) -> None:
     async with broker_at(identity_provider, test_clock, f"http://127.0.0.1:{free_port()}") as harness:
         broker = harness.broker
-    with pytest.raises(BrokerError, match="serve within the block of open_broker") as refused:
+    with pytest.raises(BrokerError, match="Use it within the block of `open_broker`") as refused:
         async with broker.serving(port=0):
             pytest.fail("it serves")
     assert Code.STORE_UNAVAILABLE is refused.value.code

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints
 from oauthbroker.model.grant_key import GrantKey
@@ -153,7 +154,7 @@ async def test_a_broker_that_is_left_in_mid_refresh_stores_it_first(
         await hold.arrived()
         caller.cancel()
         asyncio.get_running_loop().call_later(0.05, hold.release)
-    store._closed = False  # a second look
+    store._opened_here = OpenedHere()  # a second look
     grant = await harness.grant()
     assert grant is not None
     assert grant.token is not None

@@ -342,7 +342,7 @@ async def test_on_granted_acknowledges_what_the_callback_took(harness: Harness) 
     assert heard.empty()
 
 
-async def test_on_granted_gives_back_what_the_callback_refused(harness: Harness) -> None:
+async def test_on_granted_logs_a_callback_that_fails_and_gives_its_event_back(harness: Harness) -> None:
     asked, attempts = await harness.ask_link(), asyncio.Queue[int]()
 
     async def refuse_once(delivery: EventLease) -> None:
@@ -357,6 +357,10 @@ async def test_on_granted_gives_back_what_the_callback_refused(harness: Harness)
             await within(0.5, attempts.get())
         harness.clock.advance(2)
         assert 2 == await within(SOON, attempts.get())
+    failed = [line for line in harness.log.getvalue().splitlines() if "the callback of on_granted failed" in line]
+    assert 1 == len(failed), failed
+    assert '"agent": "planner", "error": "RuntimeError"' in failed[0]
+    assert "not now" not in failed[0]
 
 
 async def test_on_granted_outlives_a_store_that_fails_for_a_moment(harness: Harness, monkeypatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import Code
+from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.format.port import Entry, Key
@@ -74,7 +75,7 @@ async def test_a_refresh_that_is_asked_for_in_the_last_moments_is_left_to_the_ne
         assert isinstance(answer, Failed)
         assert (Code.BROKER_UNREACHABLE, True, 1) == (answer.code, answer.retryable, answer.retry_after_seconds)
     assert 0 == identity_provider.count("refresh_token")
-    store._closed = False  # the next broker's
+    store._opened_here = OpenedHere()  # the next broker's
     async with running(identity_provider, apps, clock=test_clock, store=store) as harness:
         test_clock.advance(200)
         assert isinstance(await harness.ask(), Ready)
@@ -95,7 +96,7 @@ async def test_a_callback_in_the_last_moments_is_taken_by_the_next_broker(
     page = await begun.result()
     assert isinstance(page, Page)
     assert (503, 0) == (page.status, identity_provider.count("authorization_code"))
-    store._closed = False  # the next broker's
+    store._opened_here = OpenedHere()  # the next broker's
     async with running(identity_provider, apps, clock=test_clock, store=store) as harness:
         person.serve(harness.origin, harness.broker.asgi.app)
         assert 303 == (await person.open(url)).status
@@ -130,7 +131,7 @@ async def test_a_refresh_that_began_while_others_are_waited_for_is_waited_for_to
         await asyncio.sleep(0)
     assert isinstance(await asked, Ready)
     assert 303 == (await coming).status
-    store._closed = False  # a second look
+    store._opened_here = OpenedHere()  # a second look
     for app in ("mail", "files"):
         grant = await harness.grant(app)
         assert grant is not None

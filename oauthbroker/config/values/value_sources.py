@@ -57,7 +57,16 @@ class Source:
         """
         value, named = self.plain, f"the value of {self.described}" if self.described else "the value"
         if self.env:
-            value = Secret(env[self.env]) if self.env in env else None
+            try:
+                text: object = env.get(self.env)
+            except Exception as error:  # noqa: BLE001  (a mapping of the program's own, such as a client of a vault)
+                what = f"{self.described} cannot be read: {type(error).__name__}"
+                problems.add(self.place, self.path, what, "repair the mapping passed as `env`")
+                return None
+            if text is not None and not isinstance(text, str):
+                problems.add(self.place, self.path, f"{named} is no text", "let `env` return a text for it")
+                return None
+            value = None if text is None else Secret(text)
         elif self.secret is not None:
             value = secrets.get(self.secret)
         if value is None:

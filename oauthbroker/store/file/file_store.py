@@ -13,6 +13,7 @@ from pathlib import Path
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
+from oauthbroker.core.opened_here import OpenedHere, running_loop
 from oauthbroker.store.file.cache_stamp import Stamp
 from oauthbroker.store.file.locked_writes import Writer
 from oauthbroker.store.file.locks import Locks
@@ -22,7 +23,7 @@ from oauthbroker.store.file.sorted_names import SortedNames
 from oauthbroker.store.file.versioned_entries import EntryFiles, Taken
 from oauthbroker.store.format.entry_names import check_key, check_tags, is_name
 from oauthbroker.store.format.port import Damage, Entry, Key, Lease, Reservation, Tag, log_damage
-from oauthbroker.store.keys.keyed_store import KeyedStore, OpenedHere
+from oauthbroker.store.keys.keyed_store import KeyedStore
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.posix.atomic_files import remove_left
 from oauthbroker.store.posix.folders import DATA, open_folders
@@ -260,9 +261,11 @@ class FileStore(KeyedStore):
             self._folders.close()
 
     def _check_open(self, key: Key, kinds: Collection[str] | None = None) -> None:
-        if key.kind not in (kinds or self._kinds) or not is_name(key.name) or self._opened_here.pid != getpid():
+        here = self._opened_here
+        is_ours = here.pid == getpid() and here.loop is running_loop()
+        if key.kind not in (kinds or self._kinds) or not is_name(key.name) or not is_ours:
             check_key(key, kinds or self._kinds)
-            self._opened_here.check_open()
+            here.check_open()
 
     async def _names(self, kind: str) -> SortedNames:
         """Return the names of a kind, in their order."""

@@ -19,6 +19,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import note_held
+from oauthbroker.core.opened_here import CLOSED, NotUsableHere
 from oauthbroker.store.posix.checked_files import check_file
 from oauthbroker.store.posix.system_calls import Fs, failure
 from oauthbroker.store.task_gates import TaskGates
@@ -139,7 +140,7 @@ class Locks:
     def _try(self, name: str) -> HeldLock | None:
         """Try once to lock the file with that name."""
         if self._closed:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
+            raise NotUsableHere(CLOSED)
         try:
             with _forking:
                 fd = self._fs.open_lock(name, dir_fd=self._folder)

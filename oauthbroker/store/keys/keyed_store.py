@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Sequence
 
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.store.format.entry_names import check_kinds
 from oauthbroker.store.format.port import Damage, Key, Tag
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.keys.live_keyring import LiveKeyring
-
-
-class OpenedHere:
-    """Something that one process has opened, and that ends for it when it is `closed`."""
-
-    def __init__(self) -> None:
-        self.closed, self.pid = False, os.getpid()
-
-    def end(self) -> None:
-        self.closed, self.pid = True, 0
-
-    def check_open(self) -> None:
-        """Raises `storeUnavailable` for a store that is closed, or belongs to the parent process."""
-        if self.closed:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
-        if os.getpid() != self.pid:  # after a fork, threads, locks and connections stay with the parent
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="a store does not survive a fork: open it again")
 
 
 class KeyedStore:

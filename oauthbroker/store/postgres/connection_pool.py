@@ -13,8 +13,8 @@ from psycopg_pool import PoolTimeout
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
+from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.core.secret import Secret
-from oauthbroker.store.keys.keyed_store import OpenedHere
 from oauthbroker.store.postgres.connect_failures import connect_failure, is_lasting, url_failure
 from oauthbroker.store.postgres.contact import Contact
 from oauthbroker.store.postgres.one_statement import rows_of

@@ -81,7 +81,7 @@ def login(state: State, request: Request) -> Answer:
 
 
 def consent(state: State, request: Request) -> Answer:
-    """`POST /consent`: return the user's decision to the client, with the scopes still ticked."""
+    """`POST /consent`: return the user's decision to the client, with the scopes still ticked, and `openid`."""
     fields = request.form_fields
     found = dict(fields)
     account = _who(state, request)
@@ -89,7 +89,7 @@ def consent(state: State, request: Request) -> Answer:
         return pages.error_page("This sign-in is over. Go back to where you came from.")
     pending = state.pending.pop(found["ticket"])
     ticked = {value for name, value in fields if name == "scope"}
-    scopes = tuple(scope for scope in pending.scopes if scope in ticked)
+    scopes = tuple(scope for scope in pending.scopes if scope in ticked or scope == pages.NO_CHOICE)
     allowed = found.get("decision") == "allow"
     if pending.device is not None:
         device.decide(pending.device, account, scopes if allowed else None)

@@ -17,6 +17,7 @@ _FIRST = {"fb_exchange_token": "fb_exchange_token"} | dict.fromkeys(
     ("ig_exchange_token", "th_exchange_token"), "access_token"
 )
 _NEXT = dict.fromkeys(("ig_refresh_token", "th_refresh_token"), "access_token")
+EXCHANGES = frozenset((*_FIRST, *_NEXT))
 
 
 def exchange(state: State, request: Request) -> Answer:

@@ -8,7 +8,7 @@ from oauthbroker.testing.provider.http import Answer, Request, json_answer
 from oauthbroker.testing.provider.script import DEVICE_GRANT
 from oauthbroker.testing.provider.state import State
 
-_GRANT_TYPES = ["authorization_code", "refresh_token", "client_credentials", DEVICE_GRANT]
+GRANT_TYPES = ["authorization_code", "refresh_token", "client_credentials", DEVICE_GRANT]
 _AUTH_METHODS = ["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
 
 
@@ -30,7 +30,7 @@ def discovery(state: State, request: Request) -> Answer:  # noqa: ARG001 - every
         "device_authorization_endpoint": f"{base}/device_authorization",
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
-        "grant_types_supported": _GRANT_TYPES,
+        "grant_types_supported": GRANT_TYPES,
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": ["RS256", "ES256"],
         "token_endpoint_auth_methods_supported": _AUTH_METHODS,

@@ -8,6 +8,7 @@ from html import escape
 from oauthbroker.testing.provider.http import Answer
 from oauthbroker.testing.provider.types import Account, Client
 
+NO_CHOICE = "openid"  # providers show it as the sign-in, without a box
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2433; --soft: #5b6579; --paper: #fff; --ground: #eef1f6; --line: #d5dbe6;
   --accent: #2f5bea; }
@@ -53,9 +54,11 @@ def login_page(client: Client, ticket: str, accounts: Sequence[Account]) -> Answ
 
 
 def consent_page(client: Client, ticket: str, account: Account, scopes: Sequence[str]) -> Answer:
-    """Ask for consent; every scope can be unticked."""
+    """Ask for consent; every scope can be unticked but `openid`, which is the sign-in itself."""
     boxes = "".join(
-        f'<label><input type="checkbox" name="scope" value="{escape(scope)}" checked>{escape(scope)}</label>'
+        f"<label>{escape(scope)}</label>"
+        if scope == NO_CHOICE
+        else f'<label><input type="checkbox" name="scope" value="{escape(scope)}" checked>{escape(scope)}</label>'
         for scope in scopes
     )
     asked = f"<fieldset><legend>It asks for</legend>{boxes}</fieldset>" if boxes else ""

@@ -14,7 +14,8 @@ from oauthbroker.testing.canary import Canaries
 from oauthbroker.testing.provider.faults import wait_until
 from oauthbroker.testing.provider.history import DeviceStory, Family, Refusal, Revocation, TokenResponse
 from oauthbroker.testing.provider.http import Answer, Reply, Request
-from oauthbroker.testing.provider.routes import route_of, seen
+from oauthbroker.testing.provider.known_names import UnknownName
+from oauthbroker.testing.provider.routes import COUNTED, route_of, seen
 from oauthbroker.testing.provider.server import HttpServer, ServerThread
 from oauthbroker.testing.provider.setup import ProviderSetup
 from oauthbroker.testing.provider.simulated_user import SimulatedUser
@@ -50,6 +51,7 @@ class IdentityProvider(ProviderSetup, SimulatedUser):
         origin = f"{'https' if tls else 'http'}://127.0.0.1:{self._server.port}"
         table = TokenTable(self.clock, self.canaries)
         self._state = State(clock=self.clock, canaries=self.canaries, token_table=table, base_url=origin)
+        self._state.script.clients = self._state.clients
         self._state.auto_consent = auto_consent
         self.canaries.outside.add(self.base_url)
         self._thread: ServerThread | None = None
@@ -143,7 +145,10 @@ class IdentityProvider(ProviderSetup, SimulatedUser):
         return len(self.seen(name, client_id))
 
     def seen(self, name: str, client_id: str = "") -> list[SeenRequest]:
-        """Return those requests, in order."""
+        """Return those requests, in order. Raises ValueError for a name that is none of these, and as `client`."""
+        if name not in COUNTED and all(name != seen.grant_type for seen in self.requests):
+            raise UnknownName("endpoint or grant type", name, COUNTED)
+        self._check_known(client_id)
         wanted = (seen for seen in list(self.requests) if name in {seen.endpoint, seen.grant_type})
         return [seen for seen in wanted if client_id in {"", seen.client_id}]
 
@@ -157,22 +162,26 @@ class IdentityProvider(ProviderSetup, SimulatedUser):
 
     def living_tokens(self, client_id: str, login: str | None = None) -> int:
         """Count a client's usable access tokens (of one user if given)."""
+        self._check_known(client_id, login or "")
         found = (self._state.token_table.living(text) for text in list(self._state.token_table.tokens))
         alive = [token.agreement for token in found if token is not None]
         return sum(a.client_id == client_id and login in {None, a.account.login} for a in alive)
 
     def families(self, client_id: str = "", login: str = "") -> list[Family]:
         """Return every consent that got a refresh token (of one client, of one user), the oldest first."""
+        self._check_known(client_id, login)
         found = [replace(one, redeemed=Counter(one.redeemed)) for one in list(self._state.token_table.families)]
         return [one for one in found if client_id in {"", one.client_id} and login in {"", one.login}]
 
     def refusals(self, grant_type: str = "", client_id: str = "") -> list[Refusal]:
         """Return the honest refusals of the token endpoint (of one grant type, to one client), in order."""
+        self._check_known(client_id)
         found = list(self._state.refusals)
         return [one for one in found if grant_type in {"", one.grant_type} and client_id in {"", one.client_id}]
 
     def token_responses(self, client_id: str = "", login: str = "") -> list[TokenResponse]:
         """Return the honest answers of the token endpoint, in order, to replay one or to send it to another request."""
+        self._check_known(client_id, login)
         found = list(self._state.token_responses)
         return [one for one in found if client_id in {"", one.client_id} and login in {"", one.login}]
 
@@ -196,6 +205,13 @@ class IdentityProvider(ProviderSetup, SimulatedUser):
     def generation_of(self, refresh_token: str | Secret) -> int:
         """Return the generation of a refresh token in its family, from 1. Raises KeyError for an unknown token."""
         return self._token(refresh_token).generation
+
+    def _check_known(self, client_id: str, login: str = "") -> None:
+        """Raise ValueError for a misspelt name: nothing is ever of it."""
+        if client_id and all(client_id != seen.client_id for seen in self.requests):
+            self.client(client_id)
+        if login:
+            self.account(login)
 
     def _token(self, token: str | Secret) -> Token:
         found = self._state.token_table.tokens.get(_text(token))

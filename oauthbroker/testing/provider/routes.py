@@ -61,6 +61,12 @@ ROUTES = {
 }
 
 
+COUNTED = frozenset(
+    {"unknown", *(each.endpoint for each in ROUTES.values()), *metadata.GRANT_TYPES, *exchanges.EXCHANGES}
+)
+"""The endpoints and grant types by which a test finds requests."""
+
+
 def route_of(path: str) -> Route | None:
     """Return the route of a path; the second part of `/applications/...` is a client."""
     parts = path.split("/")

@@ -9,6 +9,7 @@ from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.testing.provider.endpoint_script import FOREVER, EndpointScript, Times, Turns
 from oauthbroker.testing.provider.faults import Step
 from oauthbroker.testing.provider.http import Answer
+from oauthbroker.testing.provider.known_names import known
 
 __all__ = ["FOREVER", "AuthorizeScript", "Chain", "EndpointScript", "Script", "Scripts", "TokenScript"]
 
@@ -115,8 +116,11 @@ class Script(Scripts):
     def __init__(self) -> None:
         super().__init__()
         self._clients: dict[str, Scripts] = {}
+        self.clients: Mapping[str, object] = {}
 
     def client(self, client_id: str) -> Scripts:
+        """Return the scripts for one client. Raises ValueError with the nearest id for an unknown one."""
+        known("client", client_id, self.clients)
         return self._clients.setdefault(client_id, Scripts())
 
     def reset(self) -> None:

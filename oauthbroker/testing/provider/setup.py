@@ -10,6 +10,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.testing.canary import Canaries
 from oauthbroker.testing.provider import device
 from oauthbroker.testing.provider.keys import SigningKeys
+from oauthbroker.testing.provider.known_names import known
 from oauthbroker.testing.provider.script import Script
 from oauthbroker.testing.provider.state import Par, State
 from oauthbroker.testing.provider.types import Account, Client
@@ -40,8 +41,8 @@ class ProviderSetup:
         return account
 
     def account(self, login: str) -> Account:
-        """Raises KeyError."""
-        return self._state.accounts[login]
+        """Return an account. Raises ValueError with the nearest login for an unknown one, as every method here."""
+        return known("account", login, self._state.accounts)
 
     @property
     def logins(self) -> list[str]:
@@ -59,15 +60,15 @@ class ProviderSetup:
 
     def change(self, client_id: str, **changes: Any) -> Client:
         """Replace fields of a registered client: `idp.change("bot", redirect_uris=(...,))`."""
-        return self.register(replace(self._state.clients[client_id], **changes))
+        return self.register(replace(self.client(client_id), **changes))
 
     def client(self, client_id: str) -> Client:
-        """Raises KeyError."""
-        return self._state.clients[client_id]
+        """Return a client. Raises ValueError with the nearest id for an unknown one, as every method here."""
+        return known("client", client_id, self._state.clients)
 
     def rotate_secret(self, client_id: str, *, keep: bool = True) -> Secret:
         """Set a new secret for a client and return it; earlier ones stay valid (`keep`), or end."""
-        client = self._state.clients[client_id]
+        client = self.client(client_id)
         fresh = self.canaries.mint("client secret")
         self.change(client_id, client_secret=fresh, more_secrets=client.secrets if keep else ())
         return fresh
@@ -96,17 +97,18 @@ class ProviderSetup:
 
     def expire(self, client_id: str) -> None:
         """Expire every access token of a client now; refresh tokens stay."""
-        self._state.token_table.expire_access(client_id)
+        self._state.token_table.expire_access(self.client(client_id).client_id)
 
     def revoke_all(self, client_id: str, login: str | None = None) -> None:
         """Revoke a client's grants (of one user, or of all), as users do in their settings."""
-        self._state.token_table.revoke_all(client_id, self._state.accounts[login] if login else None, "person")
+        account = self.account(login) if login else None
+        self._state.token_table.revoke_all(self.client(client_id).client_id, account, "person")
 
     def device_approve(self, user_code: str, login: str = "alice", scopes: Sequence[str] | None = None) -> None:
         """Enter the code as a user and agree (to `scopes`, or to all). Raises KeyError for an unknown code."""
         found = self._state.device(user_code)
-        device.decide(found, self._state.accounts[login], found.scopes if scopes is None else tuple(scopes))
+        device.decide(found, self.account(login), found.scopes if scopes is None else tuple(scopes))
 
     def device_deny(self, user_code: str, login: str = "alice") -> None:
         """Enter the code as a user and deny. Raises KeyError for an unknown code."""
-        device.decide(self._state.device(user_code), self._state.accounts[login], None)
+        device.decide(self._state.device(user_code), self.account(login), None)

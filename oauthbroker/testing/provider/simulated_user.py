@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 from oauthbroker.testing.authority import Certificate
 from oauthbroker.testing.browser import Browser, Page
 from oauthbroker.testing.canary import Canaries
+from oauthbroker.testing.provider.known_names import known
+from oauthbroker.testing.provider.pages import NO_CHOICE
 from oauthbroker.testing.provider.state import State
 
 _MOST_STEPS = 8
@@ -31,8 +33,9 @@ class SimulatedUser:
         """Simulate a user from an authorization URL of this provider to the redirect back; returns the callback URL.
 
         The callback is visited only with `visit`, so a test can open it in another browser. `account` signs in, `deny`
-        cancels, `scopes` are the ones left ticked (all by default). Raises AssertionError if the provider refuses the
-        request with a page.
+        cancels, `scopes` are the ones left ticked (all by default); `openid`, which no page offers, is always granted.
+        Raises AssertionError if the provider refuses the request with a page, ValueError for a scope that it does not
+        offer.
         """
         browser, home = self._browser(browser), self._state.base_url
         callback = await go_through(browser, url, home=home, account=account, deny=deny, scopes=scopes)
@@ -100,5 +103,6 @@ async def _step(browser: Browser, page: Page, *, account: str, deny: bool, scope
         return await browser.follow(switch)
     decision: dict[str, str | Sequence[str]] = {"decision": "deny" if deny else "allow"}
     if scopes is not None:
-        decision["scope"] = scopes
+        offered = {value: value for form in page.document.forms for name, value in form.choices if name == "scope"}
+        decision["scope"] = [known("scope on its consent page", each, offered) for each in scopes if each != NO_CHOICE]
     return await browser.submit(decision)

@@ -98,6 +98,31 @@ def private_key() -> str:
     return ECKey.generate_key("P-256").as_pem(private=True).decode()
 
 
+class Vault(dict[str, Any]):
+    """An `env` of a program's own, whose value may be anything."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        found = super().get(name, default)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@pytest.mark.parametrize(
+    "value, what",
+    [
+        (ConnectionError("the text may hold anything"), "environment ACME_SECRET cannot be read: ConnectionError"),
+        (None, "environment ACME_SECRET is not set"),
+        (b"bytes", "the value of environment ACME_SECRET is no text"),
+        (Secret("s"), "the value of environment ACME_SECRET is no text"),
+    ],
+)
+def test_a_variable_that_an_own_environment_cannot_give_is_named(tmp_path: Any, value: object, what: str):
+    folder = write(tmp_path / "b", app=APP, shared=GLOBAL)
+    refused = refused_values(folder, Vault(ACME_SECRET=value), NEVER_SET)
+    assert what in [problem.what for problem in refused.problems]
+
+
 def test_only_a_private_key_may_have_lines(tmp_path: Any):
     loaded = load(write(tmp_path / "b", app=SIGNING))
     bundle = resolve(loaded, {"ACME_SECRET": private_key()}, NEVER_SET)

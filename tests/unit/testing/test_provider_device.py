@@ -121,7 +121,7 @@ async def test_a_person_goes_through_the_pages(party: RelyingParty, complete: bo
     last = await party.idp.device_agree(link, typed, "mallory", scopes=["chat:write"])
     assert "connected" in last
     answer = (await poll(party, device)).json()
-    assert ("chat:write", "mallory") == (
+    assert ("openid chat:write", "mallory") == (
         answer["scope"],
         (await party.get("/api/me", answer["access_token"])).json()["login"],
     )

@@ -362,3 +362,12 @@ async def test_client_credentials_give_a_machine_token(party: RelyingParty):
 def test_a_client_without_a_secret_says_so():
     with pytest.raises(LookupError, match="not registered yet"):
         Client("bot").reveal_secret()
+
+
+async def test_openid_is_no_choice_of_the_user_and_a_scope_that_the_page_does_not_offer_fails_the_test(
+    party: RelyingParty,
+):
+    answer = answered(await party.idp.agree(party.authorization_url(), scopes=["email"]))
+    assert "openid email" == (await party.exchange(answer["code"])).json()["scope"]
+    with pytest.raises(ValueError, match=r"no scope on its consent page 'chat:wrte'\. Did you mean 'chat:write'"):
+        await party.idp.agree(party.authorization_url(), scopes=["chat:wrte"])

@@ -253,6 +253,7 @@ async def test_the_narrower_alteration_has_the_last_word(party: RelyingParty):
 
 async def test_a_token_and_a_sign_in_belong_to_their_client(party: RelyingParty):
     tokens = await party.connect()
+    party.idp.register(Client("other", redirect_uris=(REDIRECT,)))
     await party.get("/userinfo", tokens["access_token"])
     assert 1 == party.idp.count("userinfo", "bot") == party.idp.count("consent", "bot")
     assert 0 == party.idp.count("userinfo", "other")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.token_request import MAX_TTL
@@ -493,7 +494,7 @@ async def test_a_grant_of_before_never_hands_out_a_scope_that_the_app_has_lost(
 
 
 def _reopened(store: MemoryStore) -> MemoryStore:
-    store._closed = False
+    store._opened_here = OpenedHere()
     return store
 
 

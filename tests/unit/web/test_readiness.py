@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Life, Notifier
+from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.diagnostics.health import HealthCheck
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.repeats import StoreOutage
@@ -59,7 +60,7 @@ def ask(store: Store, clock: TestClock, life: Life) -> Any:
         "audit": SimpleNamespace(failure=None), "plugins": dict,
     }  # fmt: skip
     probes = Readiness(store.probe, life, clock, may_degrade=lambda: False, outage=outage, log=log)
-    route: Any = health_routes(HealthCheck(outage=outage, **parts), probes, lambda *_: b"")[0]
+    route: Any = health_routes(HealthCheck(opened_here=OpenedHere(), outage=outage, **parts), probes, lambda *_: b"")[0]
 
     async def asked() -> bytes:
         clock.advance(FRESH_SECONDS)
