@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from oauthbroker.audit import ConnectStarted, RequestWithdrawn
 from oauthbroker.audit.port import AuditWriter
@@ -21,6 +22,8 @@ from oauthbroker.protocol.callback_checks import LOCATED, LOCATOR_LENGTH, cookie
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import Attempt, AuthSession, Grant, Login
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
+
+TRIES = 8  # of a write beside other writers
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +100,34 @@ class Connect:
         return self._opened_by(ticket, versioned).record
 
     async def scopes_now(self, app: App, session: AuthSession) -> tuple[str, ...]:
-        """Return the scopes to ask the user for: the session's, and those of a grant stored since it was opened.
-        Consenting to the second of two links then removes no scope of the first."""
+        """Return the scopes to ask the user for: the session's, those of a grant stored since it was opened, and those
+        that the user is already asked for, in another browser, by a direct link or a device code. Consenting to the
+        second of two links then removes no scope of the first, in any order."""
+        if session.switch_account or session.device is not None:
+            return session.scopes
         versioned = await self.repository.grant(session.key)
-        if versioned is None or versioned.record.revoked or session.switch_account or session.device is not None:
-            return session.scopes
-        if versioned.record.registration != app.registration:
-            return session.scopes
-        return union_in_app_order(app, versioned.record.scopes, session.scopes)
+        others = [
+            each.record.scopes
+            for each in await self.repository.waiting(session.app, session.subject)
+            if each.record.key == session.key and self._is_asked_beside(each.record, app)
+        ]
+        if versioned is not None and not versioned.record.revoked and versioned.record.registration == app.registration:
+            others.append(versioned.record.scopes)
+        return union_in_app_order(app, session.scopes, *others) if others else session.scopes
+
+    def _is_asked_beside(self, other: AuthSession, app: App) -> bool:
+        is_asked = (other.under_way or other.is_followed_unseen) and not other.is_past(self.clock.now())
+        return is_asked and not other.switch_account and other.config_digest == app.config_digest
+
+    @asynccontextmanager
+    async def turn(self, ticket: str, tried: int) -> AsyncIterator[None]:
+        """Be alone in the body among those who press the same link, from the second try on: a person waits. Raises
+        `stateUnknown`, and `storeLocked` after PAIR_WAIT_SECONDS."""
+        if not tried:
+            yield
+            return
+        async with self.repository.provider_lease((await self.session_of_ticket(ticket)).record.key):
+            yield
 
     async def start(self, app: App, ticket: str, login: BrokerLogin | None = None, *, label: str = "") -> Departure:
         """Start an attempt for this browser: new state, verifier, nonce and cookie in one write. The last browser wins.
@@ -116,22 +139,23 @@ class Connect:
         browser that is already at the provider can still come back.
         """
         await self.discovery.endpoints(app)
-        for tried in range(8):
-            versioned = await self.session_of_ticket(ticket)
-            versioned = versioned._replace(record=versioned.record.named(label, app.params))
-            await self._check_startable(app, versioned)
-            if tried == 0:
-                self.audit.write(ConnectStarted(app=app.name, session=versioned.record.id), self.clock.now())
-            cookie = Secret(random_text(self.clock, 256))
-            attempt = new_attempt(self.clock, versioned.record.locator, cookie=cookie)
-            try:
-                if login is None:
-                    session, url = await self._to_provider(app, versioned, attempt)
-                else:
-                    session, url = await self._to_login(app, versioned, attempt, login)
-            except Conflict:
-                continue
-            return Departure(url, cookie, session)
+        for tried in range(TRIES):
+            async with self.turn(ticket, tried):
+                versioned = await self.session_of_ticket(ticket)
+                versioned = versioned._replace(record=versioned.record.named(label, app.params))
+                await self._check_startable(app, versioned)
+                if tried == 0:
+                    self.audit.write(ConnectStarted(app=app.name, session=versioned.record.id), self.clock.now())
+                cookie = Secret(random_text(self.clock, 256))
+                attempt = new_attempt(self.clock, versioned.record.locator, cookie=cookie)
+                try:
+                    if login is None:
+                        session, url = await self._to_provider(app, versioned, attempt)
+                    else:
+                        session, url = await self._to_login(app, versioned, attempt, login)
+                except Conflict:
+                    continue
+                return Departure(url, cookie, session)
         raise BrokerError(Code.STORE_LOCKED)
 
     async def _to_provider(
@@ -173,10 +197,11 @@ class Connect:
 
     async def decline(self, ticket: str) -> AuthSession:
         """Record that the user declined on the broker's page. Raises `stateUnknown`."""
-        for _ in range(8):
-            versioned = await self._undeclined(ticket)
-            if await self.finish.fail(versioned, Code.PROVIDER_DENIED, event="auth.denied"):
-                return versioned.record
+        for tried in range(TRIES):
+            async with self.turn(ticket, tried):
+                versioned = await self._undeclined(ticket)
+                if await self.finish.fail(versioned, Code.PROVIDER_DENIED, event="auth.denied"):
+                    return versioned.record
         raise BrokerError(Code.STORE_LOCKED)
 
     async def _undeclined(self, ticket: str) -> Versioned[AuthSession]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from oauthbroker.audit import ConnectStarted
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.code_exchange import Exchange
-from oauthbroker.authorization.connect import Connect
+from oauthbroker.authorization.connect import TRIES, Connect
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.new_grant import Verified
 from oauthbroker.core.clock import Clock, random_text
@@ -114,20 +114,21 @@ class CredentialEntry:
 
     async def _counted(self, app: App, ticket: str, label: str) -> Versioned[AuthSession]:
         """Return the open session with one more press of its button, written before the provider is asked."""
-        for tried in range(8):
-            versioned = await self.connect.session_of_ticket(ticket)
-            session = versioned.record
-            if session.claim is not None:
-                with suppress(Conflict):
-                    await self.finish.recover(versioned)
-                continue
-            if session.config_digest != app.config_digest or session.worn_out:
-                raise BrokerError(Code.STATE_UNKNOWN, note="its button leads nowhere")
-            if tried == 0:
-                self.audit.write(ConnectStarted(app=app.name, session=session.id), self.clock.now())
-            counted = session.named(label, app.params).pressed()
-            try:
-                return await self.repository.save_session(counted, expect=versioned.generation)
-            except Conflict:
-                continue
+        for tried in range(TRIES):
+            async with self.connect.turn(ticket, tried):
+                versioned = await self.connect.session_of_ticket(ticket)
+                session = versioned.record
+                if session.claim is not None:
+                    with suppress(Conflict):
+                        await self.finish.recover(versioned)
+                    continue
+                if session.config_digest != app.config_digest or session.worn_out:
+                    raise BrokerError(Code.STATE_UNKNOWN, note="its button leads nowhere")
+                if tried == 0:
+                    self.audit.write(ConnectStarted(app=app.name, session=session.id), self.clock.now())
+                counted = session.named(label, app.params).pressed()
+                try:
+                    return await self.repository.save_session(counted, expect=versioned.generation)
+                except Conflict:
+                    continue
         raise BrokerError(Code.STORE_LOCKED)

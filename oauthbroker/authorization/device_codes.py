@@ -50,8 +50,9 @@ class DeviceCodes:
             )
             found = device_response(app, answer, self.check_url)
         except BrokerError as error:
-            is_junk = error.code is Code.TOKEN_RESPONSE_INVALID  # likely to repeat
-            if self.circuits.failed(circuit, error) or (is_junk and self.circuits.pause_one(circuit, "", error)):
+            is_junk = error.code is Code.TOKEN_RESPONSE_INVALID  # likely to repeat, and a pause ends by itself
+            pause = BrokerError(Code.PROVIDER_UNREACHABLE) if is_junk else error
+            if self.circuits.failed(circuit, error) or (is_junk and self.circuits.pause_one(circuit, "", pause)):
                 self.log.warning("no device codes for now", app=app.name, code=error.code.value, note=error.note)
             raise
         self.circuits.worked(circuit)

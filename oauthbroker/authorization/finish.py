@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from oauthbroker.audit import Connected, ConnectFailed, GrantRevoked, TokensDropped
 from oauthbroker.audit.port import AuditWriter
-from oauthbroker.authorization.new_grant import Verified, carries, next_grant
+from oauthbroker.authorization.new_grant import Verified, carries, next_grant, unstored_grant
 from oauthbroker.authorization.waiting_sessions import WaitingSessions
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.dataclasses import dataclass, replace
@@ -264,12 +264,12 @@ class Finish:
     async def drop(self, app: App, session: AuthSession, code: Code, issued: IssuedTokens) -> None:
         """Drop tokens that are not stored. They are revoked only if that ends no other token; those that the provider
         could not be told of now wait in the record of the subject's grant, if there is one."""
-        revoked = False
-        if app.revocation.reach == "token" and issued:
+        revoked, gone = False, unstored_grant(app, session, code, self.clock.now())
+        if issued and (gone is not None or app.revocation.reach == "token"):
             with suppress(BrokerError):
                 there = await self.repository.grant(session.key)
                 if there is None or not shares(there.record, issued.secrets):
-                    revoked = await self.revoke.tokens(app, issued)
+                    revoked = await self.revoke.tokens(app, issued, gone)
                     if not revoked and there is not None:
                         await self._owe(app, session, issued)
         entry = TokensDropped(app=app.name, session=session.id, code=code.value, revoked=revoked)

@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from oauthbroker.core.dataclasses import dataclass, field, replace
+from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App
-from oauthbroker.model.owner_check import CheckedOwner
+from oauthbroker.model.owner_check import CheckedOwner, is_the_account
 from oauthbroker.model.static_credential import FLOW as STATIC_FLOW
 from oauthbroker.protocol.access_exchange import next_token_of
 from oauthbroker.protocol.token_endpoint import TokenResponse
@@ -19,7 +20,10 @@ from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
 from oauthbroker.records.open_facts import Learnt
 from oauthbroker.records.provider_data import kept_facts, with_learnt
 from oauthbroker.records.refresh_end import next_end
-from oauthbroker.records.unrevoked_tokens import passed_on
+from oauthbroker.records.retired_tokens import Retired
+from oauthbroker.records.unrevoked_tokens import beside, passed_on
+
+_OF_THE_SUBJECT = frozenset({Code.SCOPE_EXCEEDED, Code.FACT_MISSING})  # of `Finish.verify`, after the owner's check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +45,10 @@ class Verified:
 def next_grant(
     app: App, session: AuthSession, verified: Verified, old: Grant | None, sent_at: datetime, now: datetime
 ) -> Grant:
-    """Return the grant that replaces `old`, with its event. The token's lifetime counts from `sent_at`."""
+    """Return the grant that replaces `old`, with its event, or `old` itself as `_kept_grant` says. The token's lifetime
+    counts from `sent_at`."""
+    if (faster := _kept_grant(app, session, verified, old, now)) is not None:
+        return faster
     tokens, before = verified.tokens, old
     old = old if old is not None and old.registration == app.registration else None
     kept = _kept_refresh(old, verified) if tokens.refresh_token is None else None
@@ -82,6 +89,21 @@ def next_grant(
     return passed_on(before, _with_event(grant, before, event), app)
 
 
+def _kept_grant(app: App, session: AuthSession, verified: Verified, old: Grant | None, now: datetime) -> Grant | None:
+    """Return the grant of another link's consent that was faster, with the new tokens among those to be revoked: it has
+    all their scopes, and some that this consent was not asked for. None where the new tokens replace it."""
+    old = _same_account(old, verified)
+    if old is None or old.registration != app.registration or old.needs_choice or app.credential is not None:
+        return None
+    alive = old.refresh_tokens or (old.token is not None and old.token.lives(0, now))
+    asked_anew = session.switch_account or session.claims or set(old.scopes) <= set(session.scopes)
+    if asked_anew or not alive or not set(verified.scopes) <= set(old.scopes):
+        return None
+    issued, by = verified.tokens.issued, verified.owner.authorized_by
+    unused = Retired(now, issued.refresh, issued.access, registration=app.registration, authorized_by=by)
+    return beside(old, replace(unused, params=session.params), app)
+
+
 def _with_event(grant: Grant, old: Grant | None, event: AgentEvent) -> Grant:
     """Return the grant with its event and those of the old grant. While the user has to choose, the event waits."""
     if grant.open_facts is None or not grant.needs_choice:
@@ -89,6 +111,21 @@ def _with_event(grant: Grant, old: Grant | None, event: AgentEvent) -> Grant:
     held = old.open_facts.held if old is not None and old.open_facts is not None else ()
     waiting = replace(grant.open_facts, held=(*held, event))
     return replace(grant, outbox=old.outbox if old is not None else (), open_facts=waiting)
+
+
+def unstored_grant(app: App, session: AuthSession, code: Code, at: datetime) -> Grant | None:
+    """Return the grant that the tokens of a refused answer would have been, ended: others may end with it. None if
+    none can, and if it may be another account's than the subject's: the refusal came before that was compared, or there
+    is nothing to compare."""
+    is_own = app.subject_mode == "user" and is_the_account(app, session.subject, session.account)
+    is_second = session.config_digest != app.config_digest  # of one consent with a grant that may stand
+    if code not in _OF_THE_SUBJECT or not is_own or is_second or app.revocation.reach == "token":
+        return None
+    return Grant(
+        app=app.name, provider=app.provider, subject=session.subject, flow=_flow_of(app, session), scopes=(),
+        token=None, created_at=at, updated_at=at, revoked=True, account=session.account, params=session.params,
+        authorized_by=session.subject, registration=app.registration,
+    )  # fmt: skip
 
 
 def granted_event(session: AuthSession, grant: Grant, at: datetime, **more: Any) -> AgentEvent:

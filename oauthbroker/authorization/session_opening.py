@@ -162,6 +162,8 @@ class Opening:
             if found is not None:
                 return found
             alive = self._alive(wish, waiting)
+            if device is None and app.redirect.link == "direct":
+                wish = replace(wish, scopes=_with_scopes_of_others(app, wish, alive))
             session = self._new_session(app, wish, device)
             return await to_its_end(asyncio.ensure_future(self._stored(session, wish, listed, alive)))
 
@@ -245,9 +247,10 @@ class Opening:
 
 
 def _same_wish(session: AuthSession, wish: Wish) -> bool:
-    """Return whether a session serves this wish. A device code's scopes are fixed, so one with more scopes is accepted
-    too."""
-    enough = session.scopes == wish.scopes if session.device is None else set(wish.scopes) <= set(session.scopes)
+    """Return whether a session serves this wish. A device code, a direct link and a browser that was sent away may
+    ask for the scopes of others too, so one of these with more scopes is accepted."""
+    may_have_more = session.is_followed_unseen or session.under_way
+    enough = session.scopes == wish.scopes or (may_have_more and set(wish.scopes) <= set(session.scopes))
     return (
         enough
         and session.resume == wish.resume
@@ -259,7 +262,7 @@ def _same_wish(session: AuthSession, wish: Wish) -> bool:
 
 
 def _with_scopes_of_others(app: App, wish: Wish, waiting: list[Versioned[AuthSession]]) -> tuple[str, ...]:
-    """Return the scopes to request with a new device code: the wish's, and those of the pair's other open codes.
+    """Return the scopes to request with a new device code or direct link: the wish's, and those of the pair's others.
     Consenting to the second then removes no scope of the first."""
     if wish.switch_account:
         return wish.scopes

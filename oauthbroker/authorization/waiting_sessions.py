@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oauthbroker.authorization.new_grant import granted_event
+from oauthbroker.authorization.new_grant import carries, granted_event
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.records import AuthSession, Grant
@@ -18,11 +18,13 @@ class WaitingSessions:
 
     async def complete_all(self, stored: Versioned[Grant], versioned: Versioned[AuthSession]) -> None:
         """Complete all sessions. The one that created the grant is last: until then `recover` finds it. Afterwards the
-        grant has the only event, so one that a takeover has lost meanwhile is stored again."""
+        grant has the only event, so one that a takeover has lost meanwhile is stored again. A session whose tokens were
+        not needed has its event itself."""
         grant = stored.record
         if not grant.revoked and not grant.needs_choice:
             await self.complete_others(grant, versioned.record)
-        done = versioned.record.completed(self.clock.now())
+        session, now = versioned.record, self.clock.now()
+        done = session.completed(now, None if carries(grant, session) else granted_event(session, grant, now))
         await self.repository.save_session(done, expect=versioned.generation)
         await self.repository.store_again_if_lost(stored)
 

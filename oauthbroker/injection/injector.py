@@ -7,12 +7,13 @@ from http import HTTPStatus
 from typing import Protocol
 
 from oauthbroker.core.bearer_challenge import demanded_scopes
+from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.claims_challenge import demanded_claims
 from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection.headers import TEAM, Headers, incoming, outgoing
 from oauthbroker.injection.targets import Target
-from oauthbroker.injection.token_masking import masker_of
+from oauthbroker.injection.token_masking import Maskers
 from oauthbroker.model.apps import App
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.protocol.credential_placement import placed
@@ -20,6 +21,8 @@ from oauthbroker.protocol.network.api_request import ApiRequest
 from oauthbroker.protocol.network.api_transport import ApiLimits, ApiResponse, ApiTransport
 
 LONGEST_STALL_SECONDS = 300.0  # for a tool that waits for slow answers
+MOST_MASKED = 4  # tokens of one account: each costs a search of its answers
+MOST_ACCOUNTS = 1_000  # whose last tokens are kept in memory
 _BODILESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
@@ -65,7 +68,7 @@ class ToolRequest:
 
 
 class ForwardedAnswer:
-    """A provider's answer without the token. Close it, which writes its sizes into the audit log."""
+    """A provider's answer without the secrets. Close it, which writes its sizes into the audit log."""
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class ForwardedAnswer:
     ) -> None:
         self._is_team = is_team
         self._response, self._source, self._target, self._request = response, source, target, request
-        self._masker = masker_of(secrets)
+        self._masker = Maskers(secrets)
         self._received, self._closed = 0, False
         self.status, self.demanded = response.status, demanded_scopes(response.status, response.headers)
         self.claims = demanded_claims(response.status, response.headers)
@@ -109,17 +112,22 @@ class ForwardedAnswer:
         self._source.answered(self._target, self.status, self._request.sent, self._received)
 
 
+SentSecrets = Bounded[str, tuple[Sequence[Secret], ...]]  # by account: what requests carried, the newest first
+
+
 class Injector:
     """Sends requests with tokens. A provider's 401 is reported, and the request is sent once more with the next token
     if its body is repeatable."""
 
-    def __init__(self, transport: ApiTransport, limits: ApiLimits) -> None:
+    def __init__(self, transport: ApiTransport, limits: ApiLimits, sent: SentSecrets | None = None) -> None:
         self._transport, self._limits = transport, limits
+        self._sent_secrets = SentSecrets(MOST_ACCOUNTS) if sent is None else sent
 
     def within(self, stall_seconds: float | None) -> Injector:
         """Return an injector whose steps may take as long as the tool says, up to LONGEST_STALL_SECONDS."""
         said = self._limits.stall_seconds if stall_seconds is None else max(0.0, stall_seconds)
-        return Injector(self._transport, replace(self._limits, stall_seconds=min(said, LONGEST_STALL_SECONDS)))
+        limits = replace(self._limits, stall_seconds=min(said, LONGEST_STALL_SECONDS))
+        return Injector(self._transport, limits, self._sent_secrets)
 
     async def send(
         self, source: TokenSource, target: Target, request: ToolRequest
@@ -158,10 +166,20 @@ class Injector:
             direct=app.direct,
         )  # fmt: skip
         forwarded, secrets = carrying(app, ready, draft)
+        self._masked(account, secrets)  # also where no answer comes
         response = await self._transport.send(forwarded, self._limits)
+        secrets = self._masked(account, secrets)
         return ForwardedAnswer(
             response=response, secrets=secrets, source=source, target=target, request=request, is_team=ready.is_team
         )
+
+    def _masked(self, account: str, secrets: Sequence[Secret]) -> Sequence[Secret]:
+        """Return what an answer must not repeat: what its request carried, and what the account's last requests did. An
+        API tells a token after its refresh, such as that of a first try."""
+        others = (each for each in self._sent_secrets.get(account, ()) if each != secrets)
+        last = (secrets, *others)[:MOST_MASKED]
+        self._sent_secrets.keep(account, last)
+        return [secret for each in last for secret in each]
 
 
 def carrying(app: App, ready: Ready, request: ApiRequest) -> tuple[ApiRequest, Sequence[Secret]]:

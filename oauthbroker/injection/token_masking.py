@@ -1,4 +1,4 @@
-"""Mask the token where a provider's answer repeats it in plain text, also across the borders of pieces.
+"""Mask tokens where a provider's answer repeats them in plain text, also across the borders of pieces.
 
 Each character becomes a star, so that the length of the answer stays. Another spelling of the token (base64,
 percent-encoding, JSON's escapes) and parts of it are not found.
@@ -7,7 +7,6 @@ percent-encoding, JSON's escapes) and parts of it are not found.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from oauthbroker.core.secret import Secret
 
@@ -15,25 +14,8 @@ SHORTEST = 8  # characters: a shorter token would occur by chance
 LONGEST = 4096  # a longer token is useless without these first characters, and a search has a bound
 
 
-class AnyMasker(Protocol):
-    """Masks secrets in one text that comes in pieces."""
-
-    def feed(self, piece: bytes) -> bytes: ...
-
-    def end(self) -> bytes: ...
-
-    def once(self, text: bytes) -> bytes: ...
-
-    def name(self, name: bytes) -> bytes: ...
-
-
-def masker_of(secrets: Sequence[Secret]) -> AnyMasker:
-    """Return the masker of one token, or of the several texts of a credential."""
-    return Masker(secrets[0]) if len(secrets) == 1 else Maskers(secrets)
-
-
 class Maskers:
-    """Masks several secrets, one after another. The longest comes first: it may contain another one."""
+    """Masks secrets in one text that comes in pieces. The longest comes first: it may contain another one."""
 
     __slots__ = ("_each",)
 

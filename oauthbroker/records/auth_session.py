@@ -126,6 +126,11 @@ class AuthSession:
         at_login = self.login is not None and self.login.at_it
         return self.taken or at_login or self.attempt.cookie is not None
 
+    @property
+    def is_followed_unseen(self) -> bool:
+        """Tell whether its user gets to the provider past the broker, so that its scopes are fixed from the start."""
+        return self.device is not None or self.link == "direct"
+
     def is_past(self, now: datetime) -> bool:
         """Tell whether it has expired. A pending code has its own expiry, independent of the link's. A device code
         also ends when the provider says so, by the provider's clock."""

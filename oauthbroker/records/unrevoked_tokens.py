@@ -73,6 +73,12 @@ def with_late(grant: Grant, late: Retired, app: App, begun: Grant | None) -> Gra
     return _with(grant, left, at_once=is_apart and app.revocation.reach == "token")
 
 
+def beside(grant: Grant, unused: Retired, app: App) -> Grant:
+    """Return a living grant with tokens of a consent that another one has made unnecessary, to be revoked: at once, or
+    with the grant if that could end it too."""
+    return grant if app.revocation.kind == "none" else _with(grant, unused, at_once=app.revocation.reach == "token")
+
+
 def left_to(there: Grant, ended: Grant) -> tuple[Grant, bool]:
     """Return a living grant with the tokens of one that has ended, to be revoked when it ends, too. Also return whether
     a token had no room."""

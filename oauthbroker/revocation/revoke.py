@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 
 from oauthbroker.audit import GrantEnded, GrantRevoked
 from oauthbroker.audit.port import AuditWriter
@@ -56,11 +57,13 @@ class Revoke:
     outbox: Notifier
     log: Log
 
-    async def tokens(self, app: App, issued: IssuedTokens) -> bool:
+    async def tokens(self, app: App, issued: IssuedTokens, gone: Grant | None = None) -> bool:
         """Revoke each token at the provider, refresh tokens first. Return whether the provider revoked the
-        longest-lived one. A failure returns False and raises nothing."""
+        longest-lived one. A failure returns False and raises nothing. With `gone`, the grant that they would have been,
+        only while no other one would end with it."""
+        may_send = partial(self.shared_grants.is_free, app, gone) if gone is not None else None
         try:
-            return await self.provider.tell(app, in_order(issued)) == "done"
+            return await self.provider.tell(app, in_order(issued), may_send) == "done"
         except BrokerError:
             return False
 

@@ -72,6 +72,14 @@ class SharedGrants:
                     return "full" if is_full else "left"
         return "ended"
 
+    async def is_free(self, app: App, gone: Grant) -> bool:
+        """Return whether no grant is active, or being made, that would end with the tokens of one that is not stored.
+        Raises store codes."""
+        if await self.is_coming(app, gone):
+            return False
+        own = await self._repository.grant(gone.key)
+        return (own is None or own.record.revoked) and await self.living(app, gone) is None
+
     async def is_coming(self, app: App, grant: Grant) -> bool:
         """Return whether any process is redeeming a login that would share this grant or replace it. Its tokens may be
         issued already, with nothing stored. Call it before `living`, which finds the grants stored meanwhile. Raises

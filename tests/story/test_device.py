@@ -19,7 +19,7 @@ from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.broker_process import ask, outcome
-from tests.kit.running_broker import ALICE, BASE, TEAM, Harness, device_app, global_app, running, turn
+from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, Harness, device_app, global_app, running, turn
 from tests.story.device_kit import INTERVAL, World, ask_for_code, device_of, events, prompt_of, session_of, world
 
 
@@ -404,8 +404,13 @@ async def test_junk_from_the_device_endpoint_is_logged_once_and_not_asked_for_at
     app = device_app(identity_provider)
     async with running(identity_provider, [app], clock=test_clock, background=False) as harness:
         identity_provider.script.device.answer(200, b"{", times=FOREVER)
-        for _ in range(5):
-            assert isinstance(await harness.ask(app.name), Failed)
+        told = [await harness.ask(app.name, of=turn(who)) for who in (ALICE, BOB, BOB)]
+        assert isinstance(told[0], Failed)
+        assert (Code.TOKEN_RESPONSE_INVALID, False) == (told[0].code, told[0].retryable)
+        for each in told[1:]:  # nothing was asked for Bob, and the pause ends by itself
+            assert isinstance(each, Failed)
+            assert (Code.PROVIDER_UNREACHABLE, True) == (each.code, each.retryable)
+            assert each.retry_after_seconds in {1, 2}
         assert 1 == identity_provider.count("device")
         assert 1 == harness.log.getvalue().count("no device codes for now")
         identity_provider.script.reset()

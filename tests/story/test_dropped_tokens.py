@@ -104,6 +104,22 @@ async def test_a_token_that_came_alone_is_sent_with_its_own_hint(start, identity
     assert ([] if takes == "access" else ["refresh_token"]) == hints
 
 
+@pytest.mark.case("53")
+@pytest.mark.parametrize(("account", "ends"), [("alice", True), ("bob", False)])
+async def test_where_a_revocation_ends_the_whole_grant_only_the_persons_own_tokens_are_revoked(
+    start, identity_provider, account, ends
+):
+    """She has no grant that could end. Whether the other account has one at this client is not known."""
+    process = start([user_app(identity_provider, revocation=Revocation(reach="grant"))])
+    asked = await ask(process)
+    assert isinstance(asked, AuthorizationRequired)
+    if ends:
+        identity_provider.script.token.fields(scope="openid read write everything")
+    assert await complete(process, identity_provider, asked, account) in {403, 502}
+    assert "failed" == (await process.broker.wait(asked.auth_session_id, timeout=0)).status
+    assert ([ends], 2 * ends) == (dropped(process), len(reported(identity_provider)))
+
+
 async def connected_token(process: Process, idp: IdentityProvider) -> Any:
     await connected(process, idp)
     return (await grant_of(process)).token

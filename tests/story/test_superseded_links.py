@@ -12,7 +12,16 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.model.apps import App
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from tests.kit.broker_process import granted_event_ids
-from tests.kit.running_broker import ALICE, Harness, running, scopes_last_asked_for, stored_grant, turn, user_app
+from tests.kit.running_broker import (
+    ALICE,
+    Harness,
+    file_store,
+    running,
+    scopes_last_asked_for,
+    stored_grant,
+    turn,
+    user_app,
+)
 
 
 def direct(app: App) -> App:
@@ -119,6 +128,72 @@ async def test_of_two_links_that_were_open_together_the_second_takes_nothing_awa
     assert ["openid", "read", "write"] == scopes_last_asked_for(harness)
     assert ("read", "write") == (await stored_grant(harness)).scopes
     for of, scope in ((one, "read"), (other, "write")):
+        assert isinstance(await harness.ask(scopes=[scope], of=of), Ready)
+
+
+@pytest.mark.case("44")
+@pytest.mark.parametrize("first_agreed", [0, 1])
+@pytest.mark.parametrize("link", ["connect", "direct"])
+async def test_of_two_links_that_were_both_followed_before_either_was_agreed_to_no_scope_is_lost(
+    identity_provider, test_clock, link, first_agreed
+):
+    """Two agents of one user. The first link is followed before the second one exists."""
+    app = user_app(identity_provider)
+    async with running(identity_provider, [direct(app) if link == "direct" else app], clock=test_clock) as harness:
+        ways = list[tuple[Any, str]]()
+        for scope in ("read", "write"):
+            asked, person = await harness.ask_link(scopes=[scope], of=turn(instance=scope)), harness.browser()
+            url = asked.authorization_url if link == "direct" else await harness.to_provider(asked, person)
+            ways.append((person, url))
+        for person, url in ways if first_agreed == 0 else reversed(ways):
+            await person.follow(await identity_provider.agree(url, "alice", browser=person))
+        assert ("read", "write") == (await stored_grant(harness)).scopes
+        for scope in ("read", "write"):
+            assert isinstance(await harness.ask(scopes=[scope], of=turn(instance=scope)), Ready)
+        assert {"auth.granted"} == {event["type"] for event in await harness.events(count=2)}
+
+
+async def test_asking_again_for_a_link_that_is_being_followed_for_more_opens_no_other(harness: Harness):
+    one, other = turn(instance="one"), turn(instance="other")
+    await harness.to_provider(await harness.ask_link(scopes=["read"], of=one), harness.browser())
+    write = await harness.ask_link(scopes=["write"], of=other)
+    await harness.to_provider(write, harness.browser())
+    assert write.auth_session_id == (await harness.ask_link(scopes=["write"], of=other)).auth_session_id
+
+
+async def test_of_twenty_browsers_that_press_one_link_at_once_each_gets_to_the_provider(
+    identity_provider, test_clock, tmp_path
+):
+    store = file_store(tmp_path, test_clock)
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, store=store) as harness:
+        asked = await harness.ask_link()
+        people = [harness.browser() for _ in range(20)]
+        for person in people:
+            await person.open(asked.authorization_url)
+        assert {200} == {page.status for page in await asyncio.gather(*(person.submit() for person in people))}
+
+
+@pytest.mark.case("44")
+async def test_a_narrower_consent_that_is_slower_takes_nothing_from_the_wider_one(harness: Harness):
+    """Its code is being redeemed while the other link's grant is stored."""
+    first, second = turn(instance="first"), turn(instance="second")
+    read = await harness.ask_link(scopes=["read"], of=first)
+    slow, fast = harness.browser(), harness.browser()
+    way_back = await harness.way_back(read, slow)
+    write = await harness.ask_link(scopes=["write"], of=second)
+    hold = harness.idp.script.token.hang()
+    returning = asyncio.create_task(slow.open(way_back))
+    await hold.arrived()
+    page = await harness.connect(write, browser=fast)
+    assert 200 == page.status, page.text
+    wide = await stored_grant(harness)
+    hold.release()
+    assert 303 == (await returning).status
+    kept = await stored_grant(harness)
+    assert (("read", "write"), wide.token) == (kept.scopes, kept.token)
+    assert 2 == len(kept.retired.secrets if kept.retired else kept.replaced[0].secrets), "the unused tokens are revoked"
+    assert sorted(granted_event_ids(read, write)) == sorted(event["eventId"] for event in await harness.events(count=2))
+    for of, scope in ((first, "read"), (second, "write")):
         assert isinstance(await harness.ask(scopes=[scope], of=of), Ready)
 
 

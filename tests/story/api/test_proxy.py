@@ -344,6 +344,28 @@ async def test_a_provider_that_echoes_gives_the_token_away_in_no_header_and_no_p
 
 
 @pytest.mark.case("110")
+async def test_the_token_of_a_first_try_is_masked_in_the_second_answer_and_in_later_ones(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    seen = list[RawServer]()
+
+    async def tells_the_first(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = seen[0].requests[0]
+        first = head[head.lower().index(b"authorization: bearer ") + 22 :].partition(b"\r\n")[0]
+        status = 401 if len(seen[0].requests) == 1 else 200
+        writer.write(raw_answer(status, b"not valid: " + first, x_old=first.decode()))
+        await writer.drain()
+
+    async with stage(identity_provider, test_clock, tells_the_first) as here:
+        seen.append(here.api)
+        for requests in (2, 3):
+            answer = await here.send()
+            assert (200, requests) == (answer.status, len(here.sent))
+            assert b"not valid: " + b"*" * len(here.token) == answer.body
+            assert "*" * len(here.token) == answer.headers["x-old"]
+
+
+@pytest.mark.case("110")
 async def test_an_answer_in_an_encoding_that_hides_the_token_is_refused(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:

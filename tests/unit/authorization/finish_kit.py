@@ -25,6 +25,7 @@ from oauthbroker.records import AuthSession, Grant
 from oauthbroker.refresh.clients import Clients
 from oauthbroker.repository.repository import KINDS, LEASES, Repository, Versioned
 from oauthbroker.repository.session_limits import OpenSessions
+from oauthbroker.revocation.shared_grants import SharedGrants
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
 from tests.kit.samples import NOW, app_with, session_with
@@ -76,6 +77,7 @@ class FinishWorld:
         self.facts: OwnerFacts | Exception = OwnerFacts(user_identity=SUBJECT)
         self.read_with = list[tuple[Any, ...]]()
         self.revoked, self.is_revoked = list[IssuedTokens](), True
+        self.shared_grants = SharedGrants(self.repository, self.clock, {app.name: app})
         others: Any = self
         self.finish = Finish(
             repository=self.repository, waiting=WaitingSessions(self.repository, self.clock), owners=others, facts=others, clock=self.clock, audit=self.audit, metrics=self.metrics,
@@ -88,7 +90,9 @@ class FinishWorld:
             raise self.facts
         return self.facts
 
-    async def tokens(self, app: App, issued: IssuedTokens) -> bool:
+    async def tokens(self, app: App, issued: IssuedTokens, gone: Grant | None = None) -> bool:
+        if gone is not None and not await self.shared_grants.is_free(app, gone):
+            return False
         self.revoked.append(issued)
         return self.is_revoked
 

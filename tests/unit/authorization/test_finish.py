@@ -12,14 +12,15 @@ from oauthbroker.audit import Connected, ConnectFailed, GrantRevoked, TokensDrop
 from oauthbroker.authorization.finish import SYNCS
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Owner
+from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.owner_check import CheckedOwner, OwnerFacts
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.records import AuthSession
 from oauthbroker.records.auth_session import Claim
-from oauthbroker.repository.repository import PAIR_WAIT_SECONDS, Conflict, Versioned
+from oauthbroker.repository.repository import PAIR_WAIT_SECONDS, Conflict, Repository, Versioned
+from oauthbroker.revocation.shared_grants import SharedGrants
 from tests.kit.samples import NOW, app_with, grant_with, session_with, token_with
 from tests.unit.authorization.finish_kit import ALICE, APP, FinishWorld, moved_on, tokens_with
 
@@ -384,6 +385,57 @@ async def test_tokens_are_not_revoked_where_that_ends_others(reach: Any, there: 
     dropped = TokensDropped(app="mail", session=session_with().id, code="subjectMismatch", revoked=False)
     assert [dropped] == [each for _, each in world.audit.lines]
     assert there == await world.grant()
+
+
+OWN = {"owner": Owner(user_identity=IdentityRule("idToken", "acme:user:{sub}"))}
+
+
+@pytest.mark.parametrize(
+    ("code", "app", "there", "revoked"),
+    [
+        (Code.SCOPE_EXCEEDED, {}, None, True),
+        (Code.FACT_MISSING, {}, None, True),
+        (Code.SCOPE_EXCEEDED, {}, {"revoked": True, "token": None}, True),
+        (Code.SCOPE_EXCEEDED, {}, {}, False),
+        (Code.SUBJECT_MISMATCH, {}, None, False),
+        (Code.ID_TOKEN_INVALID, {}, None, False),
+        (Code.SCOPE_EXCEEDED, {"owner": Owner(binding="channelCode")}, None, False),
+        (Code.SCOPE_EXCEEDED, {"subject_mode": "global"}, None, False),
+    ],
+    ids=[
+        "the subject's own, and it has none", "a fact is missing", "its grant has ended", "its grant is active",
+        "another account's", "unknown whose", "nothing was compared", "a team's",
+    ],
+)  # fmt: skip
+async def test_tokens_of_the_subjects_own_account_are_revoked_where_it_has_no_grant_that_would_end(
+    code: Code, app: Any, there: Any, revoked: bool
+) -> None:
+    world = FinishWorld(app_with(**{"revocation": Revocation(kind="rfc7009", reach="grant"), **OWN, **app}))
+    if there is not None:
+        await world.put_grant(grant_with(**{"registration": world.app.registration, **there}))
+    await world.finish.give_up(world.app, await world.claimed(), code, tokens_with().issued)
+    assert ([["rt-new", "at-new"]] if revoked else []) == world.revoked_texts()
+    assert revoked is world.audit.lines[-1][1].revoked  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("what", ["a grant", "a login"])
+async def test_they_are_kept_where_another_app_with_this_client_has_or_makes_a_grant_of_the_subject(what: str) -> None:
+    world = FinishWorld(app_with(revocation=Revocation(kind="rfc7009", reach="grant"), **OWN))
+    digest = world.app.config_digest
+    apps = {name: replace(world.app, name=name) for name in (world.app.name, "another")}
+    world.shared_grants = SharedGrants(world.repository, world.clock, apps)
+    if what == "a grant":
+        other = grant_with(app="another", registration=world.app.registration)
+        await Repository.save_grant(world.repository, other, expect=0)
+        await world.finish.drop(
+            world.app, session_with(config_digest=digest), Code.SCOPE_EXCEEDED, tokens_with().issued
+        )
+    else:
+        await world.claimed()
+        await world.finish.drop(
+            world.app, session_with(locator=OTHER, config_digest=digest), Code.SCOPE_EXCEEDED, tokens_with().issued
+        )
+    assert [] == world.revoked
 
 
 async def test_unrevoked_tokens_of_a_subject_without_a_record_are_noted_alone() -> None:

@@ -11,10 +11,14 @@ import pytest
 from oauthbroker.authorization.new_grant import Verified, granted_event, next_grant
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.owner_check import CheckedOwner
+from oauthbroker.model.provider_habits import Revocation
+from oauthbroker.model.static_credential import CredentialField, Placement, StaticCredential
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import Grant, RefreshState
 from oauthbroker.records.connection_event import session_event
+from oauthbroker.records.open_facts import Candidate, OpenFacts
 from tests.kit.samples import NOW, app_with, grant_with, session_with, token_with
+from tests.unit.authorization.finish_kit import tokens_with
 
 APP, SESSION = app_with(), session_with(scopes=("read", "write"))
 ALICE = "https://acme.example", "alice"
@@ -114,6 +118,67 @@ def test_scopes_that_were_declined_are_counted_in_a_row(
     grant = consented(old, missing=missing, **owner)
     assert expected == grant.declined
     assert list(missing) == grant.outbox[-1].payload.get("scopesMissing", [])
+
+
+TYPED = StaticCredential(
+    fields=(CredentialField(name="key", title="Key"),), placement=Placement(kind="headers", texts={"name": "{key}"})
+)
+FASTER = replace(OLD, scopes=("read", "write", "admin"))
+DEAD = {"refresh_state": RefreshState(ended="dead"), "token": token_with(expires_at=NOW)}
+
+
+@pytest.mark.parametrize(
+    ("old", "changes", "is_kept"),
+    [
+        ({}, {}, True),
+        ({"scopes": ("read", "write")}, {}, False),
+        ({"scopes": ("write", "admin")}, {}, False),
+        ({"pinned": (ALICE[0], "bob")}, {}, False),
+        ({"pinned": None}, {"account": None}, False),
+        ({"revoked": True}, {}, False),
+        ({"registration": "another"}, {}, False),
+        ({"open_facts": OpenFacts(candidates=(Candidate(label="S", facts={}),))}, {}, False),
+        (DEAD, {}, False),
+        ({**DEAD, "token": token_with(expires_at=LATER + timedelta(seconds=60))}, {}, True),
+        ({}, {"switch_account": True}, False),
+        ({}, {"claims": "{}"}, False),
+        ({}, {"credential": True}, False),
+    ],
+    ids=[
+        "another link's consent was faster", "this consent was asked for all of it", "this consent brings a scope",
+        "another account's", "an account that is unknown", "revoked", "another client's", "a choice is open", "dead",
+        "alive without refreshes", "the account is switched", "claims are demanded", "a credential was typed",
+    ],
+)  # fmt: skip
+def test_a_consent_that_was_not_asked_for_scopes_of_a_faster_one_replaces_it_only_where_it_has_to(
+    old: dict[str, Any], changes: dict[str, Any], is_kept: bool
+) -> None:
+    account = changes.pop("account", ALICE)
+    app = replace(APP, credential=TYPED) if changes.pop("credential", False) else APP
+    tokens = tokens_with("at-new", "rt-new")
+    verified = Verified(tokens=tokens, owner=CheckedOwner(account), scopes=("read", "write"), missing=())
+    grant = next_grant(
+        app,
+        replace(SESSION, **changes),
+        verified,
+        replace(FASTER, **{"registration": app.registration, **old}),
+        NOW,
+        LATER,
+    )
+    assert is_kept is (grant.token is not None and "at-new" != grant.token.access_token.reveal())
+
+
+@pytest.mark.parametrize(("reach", "at_once"), [("token", True), ("grant", False)])
+def test_tokens_that_were_not_needed_are_revoked_or_wait_for_the_end_of_the_grant_that_they_could_end(
+    reach: Any, at_once: bool
+) -> None:
+    app = replace(APP, revocation=Revocation(kind="rfc7009", reach=reach))
+    verified = Verified(tokens=tokens_with(), owner=CheckedOwner(ALICE, SESSION.subject), scopes=("read",), missing=())
+    grant = next_grant(app, SESSION, verified, FASTER, NOW, LATER)
+    unused = grant.retired if at_once else grant.replaced[0]
+    assert unused is not None
+    assert ["rt-new", "at-new"] == [each.reveal() for each in unused.secrets]
+    assert (FASTER.scopes, FASTER.outbox) == (grant.scopes, grant.outbox), "its own session tells of this consent"
 
 
 def test_events_that_are_not_queued_yet_stay_before_the_new_one() -> None:

@@ -76,7 +76,7 @@ def test_an_error_is_printed_as_one_object_with_code_and_message(after: int | No
         "status": "error",
         "error": {
             "code": "storeLocked",
-            "message": "The record is locked by another process. Ask again shortly.",
+            "message": "The record is being changed. Ask again shortly.",
             "retryable": True,
             **more,
         },

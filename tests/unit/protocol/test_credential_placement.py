@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.injection.token_masking import masker_of
+from oauthbroker.injection.token_masking import Maskers
 from oauthbroker.model import static_credential
 from oauthbroker.model.static_credential import (
     LONGEST,
@@ -130,7 +130,7 @@ def test_what_a_request_carries_is_masked_across_the_borders_of_pieces(data: st.
         request = attempt(place, value)
         if request is None:
             continue
-        masker = masker_of(credential(place).parts(packed({"key": value})))
+        masker = Maskers(credential(place).parts(packed({"key": value})))
         carried = {
             "headers": value,
             "basic": basic_of({"username": value, "password": ""}),
