@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 
 from oauthbroker.audit.chain import AuditKeys
-from oauthbroker.audit.folder import NAME, slots_with_lines
+from oauthbroker.audit.folder import NAME
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.cli.doctor.place import data_of, is_there
 from oauthbroker.cli.output.tables import counted
@@ -23,12 +23,14 @@ async def audit_log(root: str, store: Store | None, progress: Progress) -> list[
     path = data / NAME
     with suppress(FileNotFoundError):
         os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC))
-    is_new = not is_there(root)  # a host of a database before its first start
-    if is_new or not slots_with_lines(data):
-        return [Finding("audit", "ok", "No line was written yet.", about=str(path))]
+    none = Finding("audit", "ok", "No line was written yet.", about=str(path))
+    if not is_there(root):  # a host of a database before its first start
+        return [none]
     verification = await FileTrail(data, AuditKeys(store.mac)).verify(progress=progress)
     if not verification.sound:
         what = f"The log was changed: {counted(verification.broken, 'break')}."
         return [Finding("audit", "failure", what, hint="`oauthbroker audit verify` says where.", about=str(path))]
+    if not verification.verified + verification.unchained:
+        return [none]
     what = f"Can be written; {counted(verification.verified, 'line')} are genuine."
     return [Finding("audit", "ok", what, about=str(path))]
