@@ -607,6 +607,32 @@ async def test_a_database_that_is_no_store_is_refused_with_what_to_do(
     assert refused.lasting is (what != "no server"), "a later start may go well"
 
 
+UNUSABLE = {
+    "alter role narrow connection limit 0": ("all its connections are taken", False),
+    "alter role narrow nologin": ("this user may not log in", True),
+    "alter database shut allow_connections false": ("run alter database NAME allow_connections true", True),
+    "drop database shut": ("there is no such database", True),
+    "alter role narrow superuser": ("SQL_ASCII: create it with ENCODING 'UTF8'", True),
+}
+
+
+@pytest.mark.parametrize("statement", UNUSABLE)
+async def test_a_database_that_lets_nobody_in_or_has_no_encoding_says_so_in_words(
+    prepared: postgres.Server, tmp_path: Path, statement: str
+) -> None:
+    for each in ("drop database if exists shut", "drop role if exists narrow", "create role narrow login"):
+        prepared.run(each)
+    like_ascii = "encoding 'SQL_ASCII' template template0 lc_collate 'C' lc_ctype 'C'"
+    prepared.run(f"create database shut owner narrow {like_ascii}")
+    prepared.run(statement)
+    env = {ENV: f"postgresql://narrow@/shut?host={prepared.folder}"}
+    says, lasting = UNUSABLE[statement]
+    with pytest.raises(BrokerError) as refused:
+        init_store(settings(tmp_path), env, SystemClock())
+    assert (Code.STORE_UNAVAILABLE, lasting) == (refused.value.code, refused.value.lasting)
+    assert says in str(refused.value)
+
+
 NO_NUMBER = "oauthbroker.schema_version {} and lacks their number 1: {}, or restore that table from a backup"
 SPOILT = {
     "update oauthbroker.schema_version set number = 0": NO_NUMBER.format("has 0", "waiting does not help"),
