@@ -17,7 +17,7 @@ from oauthbroker.core.spelling import nearest
 
 _ENCODED: Final = "in its password write @ as %40 and / as %2F"
 NOT_A_URL: Final = f"not a database's URL: write postgresql://USER:PASSWORD@HOST:5432/NAME?PARAMETERS; {_ENCODED}"
-FULL: Final = "too many (clients|connections)|connection slots are reserved|no more connections allowed"
+FULL: Final = "too many (clients|connections)|connection slots are reserved|connections allowed"
 _REASONS: Final = (
     (FULL, "all its connections are taken: end idle ones, raise max_connections or the user's limit"),
     ("root certificate file", "there is no file of its authority: set sslrootcert=FILE, or sslrootcert=system"),

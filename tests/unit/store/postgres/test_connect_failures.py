@@ -81,7 +81,7 @@ def test_a_mistyped_url_is_refused_with_its_fault_and_without_the_password(url: 
         ("sorry, too many clients already", "all its connections are taken"),
         ("remaining connection slots are reserved for roles with the SUPERUSER attribute", "raise max_connections"),
         ('too many connections for role "me"', "the user's limit"),
-        ("no more connections allowed (max_client_conn)", "all its connections are taken"),
+        ("connections allowed (max_client_conn)", "all its connections are taken"),
         ('role "me" is not permitted to log in', "alter role NAME login"),
         ('Peer authentication failed for user "me"', "only the system's user of that name"),
         ('database "tokens" is not currently accepting connections', "allow_connections true"),
