@@ -41,6 +41,14 @@ def existing_slots(root: Path) -> list[int]:
     return [0, *(slot for slot in range(1, SLOTS) if f"{slot:03}" in names)]
 
 
+def is_unused(root: Path) -> bool:
+    """Return whether no broker has opened this folder `data` yet: it is not there, or has a keyring alone."""
+    try:
+        return not {*os.listdir(root)} - {"keyring"}  # noqa: PTH208 (names, not paths)
+    except FileNotFoundError:
+        return True
+
+
 def slots_with_lines(root: Path) -> list[int]:
     """Return the slots that have a byte of a log."""
     files = {slot: files_of(folder_of(root, slot)) for slot in existing_slots(root)}

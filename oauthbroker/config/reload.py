@@ -87,10 +87,10 @@ class Reload:
     def _note(self, refused: BrokerError) -> None:
         """Log why the configuration is not in use. A try that found the same as the one before says nothing."""
         note = None if isinstance(refused, ConfigInvalidError) else refused.note
-        if refused.is_temporary and (refused.code, note) == self._not_read:
+        if refused.retryable and (refused.code, note) == self._not_read:
             return
-        self._not_read = (refused.code, note) if refused.is_temporary else None
-        if refused.is_temporary:
+        self._not_read = (refused.code, note) if refused.retryable else None
+        if refused.retryable:
             event = "the new configuration cannot be read now, the old one stays"
             self.log.warning(event, code=refused.code.value, note=note)
             return

@@ -59,6 +59,11 @@ PROBLEMS = (
         _is_tried_again,
     ),
     Problem(
+        "whose newest token had ended when it came, so that no caller gets one",
+        "Tell the provider; `quirks.lifetimeForm: none` takes its 0 for no end.",
+        lambda grant, _: grant.gives_no_time and not grant.revoked,
+    ),
+    Problem(
         "with tokens that ended here and whose provider does not know yet",
         "A running broker tells it; `oauthbroker grants revoke --all` does so at once.",
         lambda grant, apps: grant.revocation_pending and any(_may_tell(grant, apps)),
@@ -104,6 +109,13 @@ class GrantFindings:
         self._apps, self._alive, self._revoked = apps, 0, 0
         self._tallies: dict[Problem, _Tally] = {problem: _Tally() for problem in PROBLEMS}
         self._unlisted, self._unusual = dict[str, Counter[str]](), dict[str, set[str]]()
+
+    @property
+    def tried_again(self) -> list[str]:
+        """Return the apps that have grants whose refreshes fail, and are tried again."""
+        return sorted(
+            {app for problem, it in self._tallies.items() if problem.fits is _is_tried_again for app in it.apps}
+        )
 
     def add(self, grant: GrantView) -> None:
         for problem, tally in self._tallies.items():

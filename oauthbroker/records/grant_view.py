@@ -30,8 +30,9 @@ class GrantView:
     `alone` marks a client's own grant, without a user. `lost` counts answers to refreshes that never came.
     `clients_to_tell` are registrations with tokens to revoke. `unverified`: imported, its account not confirmed by its
     provider. `used_at` is only set by readers that look it up. `given_up`: its refresh token is kept, and the user is
-    asked. `ends_at` is when it ends although it is refreshed. `endings` are the last characters of a static
-    credential's values, by the titles of its fields, `slots` those that have one: `credential`, or `credential next`.
+    asked. `gives_no_time`: its newest token had ended when it came. `ends_at` is when it ends although it is refreshed.
+    `endings` are the last characters of a static credential's values, by the titles of its fields, `slots` those that
+    have one: `credential`, or `credential next`.
     """
 
     app: str
@@ -66,6 +67,7 @@ class GrantView:
     refused_at: datetime | None
     given_up: bool
     token_lives: bool
+    gives_no_time: bool = False
     provider_data: Mapping[str, Any]
     used_at: datetime | None = None
     clients_to_tell: tuple[str, ...] = ()
@@ -112,6 +114,7 @@ class GrantView:
             refused_at=refresh.refused_at,
             given_up=refresh.given_up,
             token_lives=token is not None and token.lives(0, now),
+            gives_no_time=token is not None and token.lifetime_seconds == 0,
             provider_data=visible_to_tools(app, grant),
             used_at=used_at,
             clients_to_tell=tuple(part.registration for part in parts_of(grant)),

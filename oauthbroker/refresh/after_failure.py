@@ -42,15 +42,22 @@ class Failures:
         if grant.refresh_state.rests(now) and not forced:
             raise BrokerError(Code.REAUTH_REQUIRED, note="pausing")
 
-    def worked(self, grant: Grant, token: Token | None) -> None:
+    def worked(self, grant: Grant, token: Token | None) -> Code | None:
         """Close the circuits. A token that is already over pauses its grant, or each call would fetch another one: its
-        answer was slow, or gave it no time at all."""
+        answer was slow, or gave it no time at all. Return the code of that failure, which the log tells once a
+        minute."""
         self._causes.pop(grant.app, None)
         self.circuits.worked(grant.app, grant.id)
         self.clients.refreshed(grant, self.clock.now())
-        if token is not None and not token.lives(0, self.clock.now()):
-            code = Code.PROVIDER_UNREACHABLE if token.lifetime_seconds else Code.TOKEN_RESPONSE_INVALID
-            self.circuits.pause_one(grant.app, grant.id, BrokerError(code))
+        if token is None or token.lives(0, self.clock.now()):
+            return None
+        over = BrokerError(Code.TOKEN_RESPONSE_INVALID, note="the provider gives new tokens no lifetime")
+        if token.lifetime_seconds:
+            over = BrokerError(Code.PROVIDER_UNREACHABLE, note="the new token had ended when its answer came")
+        self.circuits.pause_one(grant.app, grant.id, over)
+        if self._repeats.is_new(grant.app, over.note):
+            self._tell_of_one(grant.app, grant.id, over)
+        return over.code
 
     def not_fetched(self, app: str, grant: str, error: BrokerError) -> None:
         """Count a failed client credentials request."""

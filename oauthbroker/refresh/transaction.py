@@ -25,7 +25,7 @@ from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.refresh_call import Redeemer
 from oauthbroker.protocol.refresh_messages import RefreshRefused
-from oauthbroker.records import Grant, overlapping_refreshes
+from oauthbroker.records import Grant, Token, overlapping_refreshes
 from oauthbroker.refresh.after_failure import Failures
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.refresh.client_credentials import ClientCredentials
@@ -126,7 +126,7 @@ class RefreshTransaction:
                     if redeemed is None:  # another attempt has come in between, or the lease is lost
                         await self.writeback.withdraw(begun)
                         return await self._without_lease(job)
-                    self.failures.worked(begun, redeemed.token)
+                    self._count_over(begun, redeemed.token)
                     return await self.writeback.commit(
                         job, in_flight, begun, redeemed, reservation
                     )  # (8) store, (9) then answer
@@ -158,11 +158,16 @@ class RefreshTransaction:
                 )
                 raise
         if fetched is not None:
-            self.failures.worked(fetched, fetched.token)
+            self._count_over(fetched, fetched.token)
             await self.writeback.note(
                 TokenRefreshed(app=app, grant=job.grant, forced=job.forced), Metric.REFRESHES, app
             )
         return Refreshed(fetched)
+
+    def _count_over(self, grant: Grant, token: Token | None) -> None:
+        """Count a success, and a failure beside it where no caller can get the new token: it is over already."""
+        if (code := self.failures.worked(grant, token)) is not None:
+            self.writeback.metrics.add(Metric.REFRESH_FAILURES, code.value)
 
     @asynccontextmanager
     async def _lease(self, job: RefreshJob) -> AsyncIterator[Lease | None]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from oauthbroker.core.dataclasses import dataclass
-from oauthbroker.core.errors import Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App
 from oauthbroker.model.scope_ceiling import ScopeNeed, union_in_app_order
 from oauthbroker.model.token_results import Reason
@@ -61,6 +61,9 @@ class Refuse:
 
 Decision = UseToken | RequestConsent | RefreshToken | Refuse
 _USE = UseToken()
+_UNUSABLE = frozenset({Code.TOKEN_RESPONSE_INVALID, Code.ID_TOKEN_INVALID, Code.SCOPE_EXCEEDED})
+"""Answers that the broker refuses. Their sentences speak of a consent that fails; a caller is told to ask again,
+because the next answer may be good. The log, the audit log and the metrics have the code."""
 
 
 def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
@@ -124,7 +127,7 @@ def settle(refreshed: Refreshed, need: Need, now: datetime) -> Decision:
     asked because of a temporary failure."""
     grant, error = refreshed.grant, refreshed.error
     if error is not None and (grant is None or error.code is Code.SUBJECT_MISMATCH):
-        return Refuse(error.code, error.retry_after_seconds)
+        return _refused(error)
     decision = decide(grant, need, now)
     if not isinstance(decision, RefreshToken):
         return decision
@@ -135,12 +138,15 @@ def settle(refreshed: Refreshed, need: Need, now: datetime) -> Decision:
     if grant is not None and grant.refresh_state.given_up:  # and something kept it from being tried again
         return _ask_because_ended(grant)
     if error is not None:
-        return Refuse(error.code, error.retry_after_seconds)
+        return _refused(error)
     if alive:
         return Refuse(Code.MIN_TTL_UNSATISFIABLE)
-    if token is not None and token.lifetime_seconds:  # the token expired before its response arrived
-        return Refuse(Code.PROVIDER_UNREACHABLE, 1)
-    return Refuse(Code.TOKEN_RESPONSE_INVALID)
+    return Refuse(Code.PROVIDER_UNREACHABLE, 1)  # the token had ended before its answer came, or had no time at all
+
+
+def _refused(error: BrokerError) -> Refuse:
+    code = Code.PROVIDER_UNREACHABLE if error.code in _UNUSABLE else error.code
+    return Refuse(code, error.retry_after_seconds)
 
 
 def step_up(app: App, asked: ScopeNeed, grant: Grant | None, reason: Reason) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import NamedTuple
 
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.audit.chain import AuditKeys
+from oauthbroker.audit.checkpoint import read_or_begin
 from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.folder import is_unused
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock
@@ -63,6 +66,10 @@ async def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, l
 def _store_of(settings: Settings, keyring: Keyring, *, env: Mapping[str, str], clock: Clock, log: Log) -> SealedStore:
     if settings.store_url_env:
         at_border(partial(_open_data_of_host, Path(settings.store_root)))
+    if is_unused(data_of(settings)):
+        with suppress(OSError):  # the first broker tries again
+            read_or_begin(data_of(settings), AuditKeys(keyring.mac))
+    if settings.store_url_env:
         return database_store(settings, keyring, env=env, on_damage=reporting(log))
     return FileStore(
         Path(settings.store_root),

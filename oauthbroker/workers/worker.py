@@ -112,8 +112,8 @@ async def _reloading(broker: Broker, again: asyncio.Event) -> AsyncIterator[None
 
 
 async def _reload_for_ever(broker: Broker, again: asyncio.Event) -> None:
-    """Reload each time `again` is set, and try again while the store is away or locked. A refusal is logged;
-    `oauthbroker check` shows it in full."""
+    """Reload each time `again` is set, and try again while the store is away, locked or refuses us, which may end
+    without a change here. A refusal of the configuration is logged; `oauthbroker check` shows it in full."""
     pause: float | None = None
     while True:
         with suppress(TimeoutError):
@@ -124,4 +124,4 @@ async def _reload_for_ever(broker: Broker, again: asyncio.Event) -> None:
         try:
             await broker.reload()
         except BrokerError as error:
-            pause = RELOAD_SECONDS if error.is_temporary else None
+            pause = RELOAD_SECONDS if error.retryable else None

@@ -88,11 +88,23 @@ async def refused_client(harness: Harness) -> list[TokenResult]:
 
 @shows(
     "the provider's answer is junk; the token has expired",
-    tool="`error` `tokenResponseInvalid`; then, once it answers well again, `ready`",
+    tool="`error` `providerUnreachable`, `retryable`; then, once it answers well again, `ready`",
 )
 async def junk(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     disturbed(harness, "junk")
+    first = await harness.ask()
+    harness.clock.advance(2)
+    return [first, await harness.ask()]
+
+
+@shows(
+    "the provider gives new tokens no time: `expires_in` is 0 or less",
+    tool="`error` `providerUnreachable`, `retryable`, `retryAfterSeconds`; then, once it answers well again, `ready`",
+)
+async def no_time(harness: Harness) -> list[TokenResult]:
+    await ended(harness)
+    harness.idp.script.refresh.fields(expires_in=0)
     first = await harness.ask()
     harness.clock.advance(2)
     return [first, await harness.ask()]
@@ -307,7 +319,7 @@ async def shrunk_but_enough(harness: Harness) -> list[TokenResult]:
 
 @shows(
     "the provider granted more scopes than the app may have",
-    tool="`error` `scopeExceeded`; then, once it answers well again, `ready`",
+    tool="`error` `providerUnreachable`, `retryable`; then, once it answers well again, `ready`",
 )
 async def grown(harness: Harness) -> list[TokenResult]:
     await ended(harness)

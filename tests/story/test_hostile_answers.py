@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from oauthbroker.core.errors import Code
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.token_results import Failed, Ready
+from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.broker_process import outcome
 from tests.kit.callback_pages import assert_error_page
@@ -108,7 +109,8 @@ async def test_a_refresh_s_answer_that_breaks_its_validator_keeps_the_new_refres
         broken(place)
         reported = await harness.ask()
         assert isinstance(reported, Failed)
-        assert INVALID is reported.code
+        assert Code.PROVIDER_UNREACHABLE is reported.code
+        assert 1 == harness.broker.metrics.value(Metric.REFRESH_FAILURES, INVALID.value)
         grant = await harness.grant()
         assert grant is not None
         assert grant.token is not None
@@ -147,7 +149,8 @@ async def test_a_client_s_own_token_that_breaks_its_validator_is_an_error_and_fe
 ) -> None:
     async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as harness:
         broken("protocol.token_endpoint.lifetime_of")
-        assert INVALID is (await machine_failed(harness)).code
+        assert Code.PROVIDER_UNREACHABLE is (await machine_failed(harness)).code
+        assert 1 == harness.broker.metrics.value(Metric.REFRESH_FAILURES, INVALID.value)
         monkeypatch.undo()
         harness.clock.advance(PAUSE)
         assert identity_provider.is_alive((await machine_ready(harness)).access_token)

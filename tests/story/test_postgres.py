@@ -554,11 +554,12 @@ async def test_a_broker_goes_on_when_its_database_is_back(
     identity_provider: IdentityProvider,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with hosts(1, url, tmp_path, identity_provider, limits=Limits(sweep_seconds=2)) as (host,):
+    async with hosts(2, url, tmp_path, identity_provider, limits=Limits(sweep_seconds=2)) as (host, idle):
         first = (await host.connected()).access_token.reveal()
         postgres_server.stop("immediate")
         try:
-            await until(lambda: ("storeUnavailable",) == host.broker.health().problems)  # without a token call
+            red = [("storeUnavailable",)] * 2  # without a token call, and without a token in memory alone
+            await until(lambda: red == [each.broker.health().problems for each in (host, idle)])
             away = await host.ask()
             assert ("error", Code.STORE_UNAVAILABLE, True) == (away.status, away.code, away.retryable)
         finally:
@@ -605,6 +606,32 @@ async def test_a_database_that_is_no_store_is_refused_with_what_to_do(
     refused = await refusal(settings(tmp_path), env)
     assert (Code.STORE_UNAVAILABLE, True) == (refused.code, note in str(refused)), str(refused)
     assert refused.lasting is (what != "no server"), "a later start may go well"
+
+
+UNUSABLE = {
+    "alter role narrow connection limit 0": ("all its connections are taken", False),
+    "alter role narrow nologin": ("this user may not log in", True),
+    "alter database shut allow_connections false": ("run alter database NAME allow_connections true", True),
+    "drop database shut": ("there is no such database", True),
+    "alter role narrow superuser": ("SQL_ASCII: create it with ENCODING 'UTF8'", True),
+}
+
+
+@pytest.mark.parametrize("statement", UNUSABLE)
+async def test_a_database_that_lets_no_user_in_or_has_no_encoding_says_so_in_words(
+    prepared: postgres.Server, tmp_path: Path, statement: str
+) -> None:
+    for each in ("drop database if exists shut", "drop role if exists narrow", "create role narrow login"):
+        prepared.run(each)
+    like_ascii = "encoding 'SQL_ASCII' template template0 lc_collate 'C' lc_ctype 'C'"
+    prepared.run(f"create database shut owner narrow {like_ascii}")
+    prepared.run(statement)
+    env = {ENV: f"postgresql://narrow@/shut?host={prepared.folder}"}
+    says, lasting = UNUSABLE[statement]
+    with pytest.raises(BrokerError) as refused:
+        init_store(settings(tmp_path), env, SystemClock())
+    assert (Code.STORE_UNAVAILABLE, lasting) == (refused.value.code, refused.value.lasting)
+    assert says in str(refused.value)
 
 
 NO_NUMBER = "oauthbroker.schema_version {} and lacks their number 1: {}, or restore that table from a backup"

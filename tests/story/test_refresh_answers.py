@@ -3,6 +3,7 @@ grant stays as it was, and the next good answer goes on from there."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
+from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.running_broker import BOB, Harness, running, turn, user_app
 from tests.story.bad_token_answers import GONE, Spoil, Spoiling
@@ -39,8 +41,9 @@ C58 = pytest.mark.case("58")
 
 INVALID, DOWN, EXCEEDED = Code.TOKEN_RESPONSE_INVALID, Code.PROVIDER_UNREACHABLE, Code.SCOPE_EXCEEDED
 UNCLEAR = Code.REFRESH_REFUSED
+UNUSABLE = {INVALID, EXCEEDED, Code.ID_TOKEN_INVALID}  # answers that we refuse; the next one may be good
 TOKENS = {"access_token": "CANARY", "token_type": "bearer"}
-# (what the provider does, what the tool is told when nothing is left, how many tokens are revoked)
+# (what the provider does, the code of the failure, how many tokens are revoked)
 JUNK = [
     pytest.param(answers(200, {"ok": False}), INVALID, 0, marks=C19),
     pytest.param(answers(200, {"ok": False, **TOKENS}), INVALID, 0, marks=C19),
@@ -110,7 +113,7 @@ async def test_a_bad_answer_is_refused_and_the_grant_lives_on(
     spoil(harness.idp, canaries.mint("provider text").reveal())
     reported = await harness.ask()
     assert isinstance(reported, Failed)
-    assert code is reported.code
+    assert (DOWN if code in UNUSABLE else code, 1) == (reported.code, failures(harness, code))
     assert (revoked if reach_is_narrow else 0) == harness.idp.count("revoke")
     grant = await harness.grant()
     assert grant is not None
@@ -121,6 +124,10 @@ async def test_a_bad_answer_is_refused_and_the_grant_lives_on(
     assert isinstance(await harness.ask(), Ready)
     (family,) = harness.idp.families("client-mail")
     assert "" == family.ended_by
+
+
+def failures(harness: Harness, code: Code) -> int:
+    return harness.broker.metrics.value(Metric.REFRESH_FAILURES, code.value)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +255,8 @@ async def test_an_answer_of_another_grant_is_recognised_by_its_owner(mailed: Har
     harness.idp.script.refresh.answer(200, answer_for_bob)
     reported = await harness.ask()
     assert isinstance(reported, Failed)
-    assert reported.code in {Code.SUBJECT_MISMATCH, Code.ID_TOKEN_INVALID}
+    assert reported.code in {Code.SUBJECT_MISMATCH, DOWN}
+    assert 1 == failures(harness, Code.SUBJECT_MISMATCH) + failures(harness, Code.ID_TOKEN_INVALID)
     assert isinstance(await harness.ask(of=turn(user=BOB)), Ready)
 
 
@@ -276,7 +284,9 @@ async def test_a_token_that_has_ended_on_arrival_is_no_answer_and_its_refresh_to
     harness.idp.script.refresh.fields(expires_in=0)
     reported = await harness.ask()
     assert isinstance(reported, Failed)
-    assert INVALID is reported.code
+    assert (DOWN, True, 1) == (reported.code, reported.retryable, failures(harness, INVALID))
+    [line] = [it for it in map(json.loads, harness.log.getvalue().splitlines()) if it["event"].endswith("grant pause")]
+    assert (INVALID.value, "the provider gives new tokens no lifetime") == (line["code"], line["note"])
     assert isinstance(await harness.ask(), Failed)
     assert 1 == harness.idp.count("refresh_token"), "or every call would cost a request"
     harness.clock.advance(PAUSE)

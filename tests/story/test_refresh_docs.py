@@ -3,6 +3,7 @@ the page says."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Limits
+from oauthbroker.observability.metrics import Metric
 from oauthbroker.records import Intent
 from oauthbroker.records.refresh_state import LONGEST_REST, UNCLEAR_SECONDS
 from oauthbroker.refresh import background
@@ -80,6 +82,28 @@ async def test_a_row_of_the_table_is_what_happens(harness: Harness, row: str, sc
         versioned.record.id async for versioned in harness.repository.sessions() if versioned.record.status == "pending"
     ]
     assert len(waiting) == (1 if asked else 0)
+
+
+OWN = {"refreshInProgress", "storeUnavailable", "rateLimited", "minTtlUnsatisfiable"}  # errors that no provider caused
+PLAYED_ELSEWHERE = {"somebody_else_beside_the_token"}  # in a broker of its own
+FAILING = [
+    pytest.param(row, scenario, id=f"{row} {number}")
+    for row, scenarios in SCENARIOS.items()
+    for number, scenario in enumerate(scenarios)
+    if told(row)[0][0] == "error" and told(row)[0][1] not in OWN and scenario.__name__ not in PLAYED_ELSEWHERE
+    if "gives the same token again" not in row  # such a refresh has worked: the caller alone can tell
+]
+
+
+@pytest.mark.parametrize("row, scenario", FAILING)
+async def test_each_way_in_which_a_provider_fails_a_refresh_is_in_log_and_metrics(
+    harness: Harness, row: str, scenario: Scenario
+) -> None:
+    await scenario(harness)
+    counts = harness.broker.metrics.counts
+    assert sum(times for (metric, _), times in counts.items() if metric is Metric.REFRESH_FAILURES)
+    lines = [json.loads(line) for line in harness.log.getvalue().splitlines()]
+    assert [it for it in lines if it["level"] in {"warning", "error"} and it.get("code") and it.get("app") == "mail"]
 
 
 def test_the_numbers_on_the_page_are_the_numbers_in_the_code() -> None:

@@ -361,14 +361,15 @@ async def test_a_store_that_fails_meanwhile_leaves_the_sessions_to_their_digest(
     assert "expired" == (await harness.broker.wait(link.auth_session_id, timeout=0)).status
 
 
+@pytest.mark.parametrize("lasting", [False, True], ids=["away", "refused"])
 async def test_a_reload_that_finds_the_store_away_is_no_unstored_token_and_ends_with_the_next_one(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, lasting: bool
 ):
     """Red with `storeUnavailable` would say that a refreshed token is in memory only."""
     reloading, reads = harness.broker._reload, harness.broker._reload.read
 
     async def fails(_: Any) -> Bundle:
-        raise BrokerError(Code.STORE_UNAVAILABLE, note="database: away")
+        raise BrokerError(Code.STORE_UNAVAILABLE, note="database: away", lasting=lasting)
 
     monkeypatch.setattr(reloading, "read", fails)
     for _ in range(3):

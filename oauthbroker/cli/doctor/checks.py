@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from oauthbroker.cli.doctor import place
-from oauthbroker.cli.doctor.audit_log import audit_log
+from oauthbroker.cli.doctor.audit_log import audit_log, refused_clients
 from oauthbroker.cli.doctor.config_findings import keyless, misplaced, of_problem, of_proxies, unverified
 from oauthbroker.cli.doctor.database import database_away
 from oauthbroker.cli.doctor.values_outside import values_outside
@@ -269,6 +269,8 @@ class Doctor:
             found_in.add(grant)
             forecaster.add(grant)
         self.forecast, found = forecaster.result(), found_in.findings()
+        if self.store is not None:
+            found += await refused_clients(self._settings.store_root, self.store, found_in.tried_again)
         if damaged := len(self.seen.damaged):
             text = f"{counted(damaged, 'record')} cannot be read: {', '.join(self.seen.damaged[: findings.NAMED])}."
             hint = "Restore them from a backup; the others go on working."

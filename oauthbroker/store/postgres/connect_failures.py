@@ -17,7 +17,9 @@ from oauthbroker.core.spelling import nearest
 
 _ENCODED: Final = "in its password write @ as %40 and / as %2F"
 NOT_A_URL: Final = f"not a database's URL: write postgresql://USER:PASSWORD@HOST:5432/NAME?PARAMETERS; {_ENCODED}"
+FULL: Final = "too many (clients|connections)|connection slots are reserved|connections allowed"
 _REASONS: Final = (
+    (FULL, "all its connections are taken: end idle ones, raise max_connections or the user's limit"),
     ("root certificate file", "there is no file of its authority: set sslrootcert=FILE, or sslrootcert=system"),
     ("valid client certificate", "it asks for a client certificate: set sslcert=FILE and sslkey=FILE in the URL"),
     ("private key file", "the key of its client certificate cannot be used: correct sslkey, and run chmod 600 FILE"),
@@ -31,11 +33,15 @@ _REASONS: Final = (
     (r'pg_hba\.conf entry for host "[^[].*no encryption', "its pg_hba.conf wants TLS: set sslmode=require"),
     (r"pg_hba\.conf", "its pg_hba.conf does not let this user in from here: add a line there"),
     ("permission denied for database", "this user may not connect to it: grant CONNECT on the database"),
-    ('database ".*" does not exist', "there is no such database: run createdb, or correct its name"),
+    ("not permitted to log in", "this user may not log in: run alter role NAME login"),
+    ("(Peer|Ident) authentication failed", "its socket lets in only the system's user of that name: correct the user"),
+    ("not currently accepting", "it accepts no connections: run alter database NAME allow_connections true"),
+    ("session is read-only|in hot standby mode", "it is a read-only standby: name the primary in the URL"),
+    ('database ".*" does not exist|no such database', "there is no such database: run createdb, or correct its name"),
     ('role ".*" does not exist', "there is no such user: run createuser, or correct its name"),
     ("timeout|timed out", "it does not answer in time: check the host, the port and firewalls"),
     (r"invalid \w+ value", "a parameter of the URL, such as sslmode, has a wrong value: correct it"),
-    ("starting up|shutting down|recovery mode", "it starts or stops: calls work again once it is up"),
+    ("starting up|shutting down|recovery mode|not yet accepting", "it starts or stops: calls work again once it is up"),
     (
         "has been closed|closed the connection|connection is (closed|lost)|terminating|consuming input|sending",
         "the connection was lost: look whether it has stopped, or the network was cut",
@@ -44,9 +50,9 @@ _REASONS: Final = (
     ("SSL", "it and the URL's sslmode do not agree on TLS: correct sslmode"),
 )
 _PASSING: Final = re.compile(
-    "refused|No such file|timeout|timed out|unexpected|SYSCALL|has been closed|starting up|shutting down|too many"
-    "|recovery mode|connection is (closed|lost)|terminating|consuming input|sending"
-    "|[Tt]emporary failure|[Tt]ry again|EAI_AGAIN"
+    f"{FULL}|refused|No such file|timeout|timed out|unexpected|SYSCALL|has been closed|starting up|shutting down"
+    "|session is read-only|in hot standby mode|recovery mode|not yet accepting|connection is (closed|lost)|terminating"
+    "|consuming input|sending|[Tt]emporary failure|[Tt]ry again|EAI_AGAIN"
 )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import socket
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -23,6 +24,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
+from oauthbroker.store.postgres.connect_failures import FULL
 
 
 class _PooledConnection(psycopg.AsyncConnection[Any]):
@@ -142,7 +144,7 @@ class Pools:
         """Wait until the database accepts connections. A pool that has lost one may have lost all."""
         tries, began = 0, SystemClock.monotonic()
         try:
-            while (refused := await self._refused()) is not None and (is_broken or "too many" not in str(refused)):
+            while (refused := await self._refused()) is not None and (is_broken or not re.search(FULL, str(refused))):
                 tries += 1
                 if tries > 1 and SystemClock.monotonic() - began >= WAIT_SECONDS and self._away is None:
                     self._away = refused

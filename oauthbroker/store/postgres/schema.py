@@ -173,6 +173,8 @@ def _needed_columns() -> Iterator[tuple[str, str]]:
 def check_server(connection: psycopg.Connection[Any]) -> bool:
     """Return whether the database has a store's schema. Raises for a server that cannot keep one, and `storeFormat` for
     the tables of a development version, which have `migration` in place of `schema_version`."""
+    if connection.info.parameter_status("client_encoding") == "SQL_ASCII":  # texts would come as bytes
+        raise _lasting("the database's encoding is SQL_ASCII: create it with ENCODING 'UTF8' TEMPLATE template0")
     schemas = sorted(set(SCHEMAS.values()))
     found = connection.execute(_STATE, {"schemas": schemas}).fetchone()
     version, durable, is_store, is_of_development = found or (0, "", False, False)

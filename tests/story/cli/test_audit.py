@@ -85,14 +85,40 @@ def test_a_log_that_comes_twice_or_is_none_is_refused(used: Desk, hosts: tuple[P
         assert (2, "") == (done.code, done.out), words
 
 
-def test_looking_writes_nothing_and_a_store_without_a_log_is_not_called_sound(desk: Desk, idp: IdentityProvider):
+def test_looking_writes_no_line_and_a_log_without_lines_is_sound_until_it_is_taken_away(
+    desk: Desk, idp: IdentityProvider
+):
     desk.serve_app_of(idp)
     assert 0 == desk.type("init").code
     desk.canaries.add(desk.key_file.read_text("ascii").strip(), "key")
-    assert 1 == desk.type("audit", "verify").code
+    done = desk.type("audit", "verify")
+    assert (0, "Sound: 0 lines.\n") == (done.code, done.out)
     assert [] == lines(desk)
     assert "There are no such lines." in desk.type("audit", "tail").err
     assert not log_of(desk).exists()
+    assert ("ok", "No line was written yet.") == examined_log(desk)
+    log_of(desk).with_name("audit.anchor").unlink()
+    assert ("failure", "The log was changed: 1 break.") == examined_log(desk)
+    assert 1 == desk.type("audit", "verify").code
+
+
+@pytest.mark.parametrize(
+    "gone", [("audit.jsonl",), ("audit.anchor",), ("audit.jsonl", "audit.anchor"), ()], ids=" and ".join
+)
+def test_doctor_and_verify_judge_a_log_that_was_taken_away_or_emptied_alike(used: Desk, gone: tuple[str, ...]):
+    for name in gone:
+        log_of(used).with_name(name).unlink()
+    if not gone:
+        log_of(used).write_bytes(b"")
+    assert ("failure", "The log was changed: 1 break.") == examined_log(used)
+    assert 1 == used.type("audit", "verify").code
+
+
+def examined_log(desk: Desk) -> tuple[str, str]:
+    """Return what doctor says of the log."""
+    found = json.loads(desk.type("doctor", "--offline", "--json").out)["checks"]
+    [(severity, text)] = [(it["severity"], it["text"]) for it in found if it["check"] == "audit"]
+    return severity, text
 
 
 def test_the_tail_joins_a_line_with_the_grant_that_only_the_store_knows(used: Desk):

@@ -20,7 +20,7 @@ from oauthbroker.config import ConfigInvalidError
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.cli import APP, BROKER, CLIENT_ID, SECRET, Desk, serving
-from tests.kit.running_broker import tree
+from tests.kit.running_broker import tree, turn
 from tests.kit.served_api import until
 
 ALICE = "idp:user:U234567"
@@ -566,6 +566,23 @@ def test_a_login_at_the_proxy_is_a_matter_of_the_proxy_and_of_no_app(
     found = [*findings(reported, "warning"), *findings(reported, "failure")]
     secrets = [text for check, text in found if check == "secrets"]
     assert (1, True) == (len(secrets), secrets[0].startswith(f"outgoingProxy: {told}")), secrets
+
+
+def test_an_app_whose_client_the_provider_refuses_is_named(desk: Desk, idp: IdentityProvider) -> None:
+    desk.ready_to_serve(idp)
+    idp.change(CLIENT_ID, access_lifetime=1)
+    desk.connect("alice", idp)
+    idp.script.refresh.refuse("invalid_client", 401, times=FOREVER)
+
+    async def is_refused() -> bool:
+        of = turn(user=f"idp:user:{idp.account('alice').sub}")
+        async with open_broker("config", background=False) as broker:
+            return (await broker.oauth(of).get_access_token("mail")).status == "error"
+
+    until(lambda: asyncio.run(is_refused()))
+    warned = [text for check, text in findings(examined(desk, "--offline"), "warning") if check == "grants"]
+    assert any("whose refreshes fail" in text for text in warned), warned
+    assert any(text.startswith("mail: The provider refuses this client: ") for text in warned), warned
 
 
 def test_a_printed_command_runs_as_it_is_printed(desk: Desk) -> None:

@@ -108,6 +108,7 @@ def test_overdue_work_is_reported(sessions: Sessions, depth: Depth, says: list[s
         ({"ended": "quarantined"}, "of another account"),
         ({"lost": 1}, "whose refreshes fail"),
         ({"refused_at": NOW}, "whose refreshes fail"),
+        ({"gives_no_time": True}, "so that no caller gets one"),
         (
             {"refused_at": NOW, "given_up": True},
             "that the provider refuses for long, in words of its own",

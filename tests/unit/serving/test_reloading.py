@@ -16,6 +16,7 @@ class Scripted:
     """A broker whose reloads come to these codes, one after the other, and then work."""
 
     def __init__(self, *codes: Code, lasting: bool = False) -> None:
+        """`lasting`: as for a password that the database refuses."""
         self.codes, self.lasting, self.reloads, self.worked = list(codes), lasting, 0, asyncio.Event()
 
     async def reload(self) -> frozenset[str]:
@@ -31,8 +32,9 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "RELOAD_SECONDS", 0.01)
 
 
-async def test_a_reload_that_finds_the_store_away_is_tried_until_it_works() -> None:
-    broker: Any = Scripted(Code.STORE_UNAVAILABLE, Code.STORE_LOCKED, Code.STORE_UNAVAILABLE)
+@pytest.mark.parametrize("lasting", [False, True], ids=["away", "refused"])
+async def test_a_reload_that_finds_the_store_away_or_refused_is_tried_until_it_works(lasting: bool) -> None:
+    broker: Any = Scripted(Code.STORE_UNAVAILABLE, Code.STORE_LOCKED, Code.STORE_UNAVAILABLE, lasting=lasting)
     again = asyncio.Event()
     async with worker._reloading(cast("Broker", broker), again):
         await asyncio.sleep(0.05)
@@ -43,11 +45,8 @@ async def test_a_reload_that_finds_the_store_away_is_tried_until_it_works() -> N
     assert 4 == broker.reloads
 
 
-@pytest.mark.parametrize(("code", "lasting"), [(Code.CONFIG_INVALID, False), (Code.STORE_UNAVAILABLE, True)])
-async def test_a_fault_that_time_does_not_mend_is_tried_again_at_the_next_signal_only(
-    code: Code, lasting: bool
-) -> None:
-    broker: Any = Scripted(code, lasting=lasting)
+async def test_a_fault_that_time_does_not_mend_is_tried_again_at_the_next_signal_only() -> None:
+    broker: Any = Scripted(Code.CONFIG_INVALID)
     again = asyncio.Event()
     async with worker._reloading(cast("Broker", broker), again):
         again.set()

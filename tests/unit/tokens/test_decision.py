@@ -197,6 +197,12 @@ SETTLED: dict[str, tuple[Refreshed, Need, Decision]] = {
     "down, and the token lives too short for the caller": (Refreshed(refreshable(30), DOWN), need(ttl=60), REFUSED_DOWN),
     "down, and the token has a second left": (Refreshed(refreshable(1), DOWN), need(), DEGRADED),
     "down, and the token is over": (Refreshed(refreshable(0), DOWN), need(), REFUSED_DOWN),
+    **{
+        f"an answer that is {code.value}, and the token is over": (
+            Refreshed(refreshable(0), BrokerError(code, retry_after_seconds=7)), need(), REFUSED_DOWN,
+        )
+        for code in (Code.TOKEN_RESPONSE_INVALID, Code.ID_TOKEN_INVALID, Code.SCOPE_EXCEEDED)
+    },
     "given up, and its rest is over": (Refreshed(refreshable(0, rests_until=NOW), DOWN), need(), EXPIRED),
     "given up after a lost answer": (
         Refreshed(refreshable(0, rests_until=NOW, intent=INTENT), DOWN), need(), UNCERTAIN,
@@ -206,15 +212,15 @@ SETTLED: dict[str, tuple[Refreshed, Need, Decision]] = {
     "a new token that was over when it came": (
         Refreshed(refreshable(0)), need(), Refuse(Code.PROVIDER_UNREACHABLE, 1),
     ),
-    "a new token issued for no time": (Refreshed(refreshable(0, 0)), need(), Refuse(Code.TOKEN_RESPONSE_INVALID)),
+    "a new token issued for no time": (Refreshed(refreshable(0, 0)), need(), Refuse(Code.PROVIDER_UNREACHABLE, 1)),
     "a new token whose lifetime is unknown": (
-        Refreshed(refreshable(0, None)), need(), Refuse(Code.TOKEN_RESPONSE_INVALID),
+        Refreshed(refreshable(0, None)), need(), Refuse(Code.PROVIDER_UNREACHABLE, 1),
     ),
     "client credentials, no grant, no error": (
-        Refreshed(None), need(alone=True), Refuse(Code.TOKEN_RESPONSE_INVALID),
+        Refreshed(None), need(alone=True), Refuse(Code.PROVIDER_UNREACHABLE, 1),
     ),
     "client credentials, the grant was revoked": (
-        Refreshed(replace(unrefreshable(30), revoked=True)), need(alone=True), Refuse(Code.TOKEN_RESPONSE_INVALID),
+        Refreshed(replace(unrefreshable(30), revoked=True)), need(alone=True), Refuse(Code.PROVIDER_UNREACHABLE, 1),
     ),
     "client credentials, a scope is missing and down": (
         Refreshed(unrefreshable(), DOWN), need("write", alone=True), REFUSED_DOWN,

@@ -185,7 +185,7 @@ SETTLED: list[tuple[str, Refreshed, Need, Decision]] = [
         "refreshed, and has ended already",
         Refreshed(refreshable(0, 0)),
         need("read"),
-        Refuse(Code.TOKEN_RESPONSE_INVALID),
+        Refuse(Code.PROVIDER_UNREACHABLE, 1),
     ),
     ("the state of the grant is unknown", Refreshed(None, DOWN), need("read"), Refuse(DOWN.code, 7)),
     ("refreshed for less than was asked", Refreshed(refreshable(60, 60)), need("read", ttl=60), Refuse(TOO_LONG)),
