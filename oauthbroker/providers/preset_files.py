@@ -34,7 +34,7 @@ class Presets(Mapping[str, P]):
                 self._read[name] = self._form().model_validate(data)
             except ValueError as refused:
                 where = f"{self._package.replace('.', '/')}/{name}.yaml"
-                raise ValueError(f"correct {where} (docs/providers.md has its form): {refused}") from None
+                raise ValueError(f"correct {where}: {refused}") from None
         return self._read[name]
 
     def __iter__(self) -> Iterator[str]:
