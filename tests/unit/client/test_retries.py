@@ -355,5 +355,7 @@ def test_a_wrong_address_or_token_is_refused_with_its_right_form(url: str, token
 
 
 @pytest.mark.parametrize(("asked", "seconds"), [(None, 0.4), (0, 0.4), (7, 7.0)])
-def test_a_pause_is_never_shorter_than_ours_whatever_the_answer_asks(asked: int | None, seconds: float) -> None:
+def test_a_pause_is_never_shorter_than_ours_also_when_the_answer_asks_for_less(
+    asked: int | None, seconds: float
+) -> None:
     assert seconds == pause_of(0.4, Reply(status=503, body=b"", retry_after=asked))
