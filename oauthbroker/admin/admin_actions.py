@@ -87,7 +87,7 @@ class Admin:
         )
 
     async def revoke(self, browser_session: BrowserSession, grant_id: str) -> RevocationOutcome | None:
-        """Ends a grant, here at once. Raises `grantNotFound`, also for one that has ended."""
+        """End a grant, here at once. Raises `grantNotFound`, also for one that has ended."""
         row, _ = await self.overview.grant(grant_id)
         if not row.revoked:
             await self._note(browser_session, row.app, "revoke", grant_id)
@@ -98,7 +98,7 @@ class Admin:
         return outcome
 
     async def cancel(self, browser_session: BrowserSession, session_id: str) -> bool:
-        """Withdraws a request; no event. False when there is nothing left to withdraw. Raises `requestInvalid`."""
+        """Withdraw a request; no event. False when there is nothing left to withdraw. Raises `requestInvalid`."""
         locator = locator_of(session_id)
         versioned = await self.overview.repository.session(locator)
         if versioned is None:

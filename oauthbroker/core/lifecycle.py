@@ -64,7 +64,7 @@ class Life:
             self._outbox.notify()
 
     async def over(self) -> None:
-        """Returns when the broker stops."""
+        """Return when the broker stops."""
         await self._over.wait()
 
 
@@ -155,13 +155,13 @@ class UnderWay:
         return task
 
     def _is_over(self, task: asyncio.Task[Any]) -> None:
-        """Retrieves an exception whose caller has gone, so that asyncio does not report it with its traceback."""
+        """Retrieve an exception whose caller has gone, so that asyncio does not report it with its traceback."""
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()
 
     async def close(self) -> None:
-        """Begins nothing more, and waits for everything that was begun. Who stops waiting here cancels nothing."""
+        """Begin nothing more, and wait for everything that was begun. Who stops waiting here cancels nothing."""
         self._closing = True
         if self._tasks:
             await asyncio.wait(self._tasks)

@@ -29,7 +29,7 @@ class InFlightCall(Generic[R]):
 
 
 class SingleFlight(Generic[R]):
-    """Belongs to one event loop."""
+    """Share work under way among its callers, by key, in one event loop."""
 
     def __init__(self) -> None:
         self._calls: dict[Hashable, InFlightCall[R]] = {}
@@ -49,7 +49,7 @@ class SingleFlight(Generic[R]):
         return await in_flight.result()
 
     async def close(self) -> None:
-        """Begins nothing more, and waits for everything under way."""
+        """Begin nothing more, and wait for everything under way."""
         await self._under_way.close()
 
     async def _run(

@@ -20,7 +20,7 @@ class _Refused(ValueError):
 
 
 def decode_json(body: bytes, code: Code, *, most_values: int = MOST_VALUES, levels: int = MAX_DEPTH) -> Json:
-    """Decodes UTF-8 JSON (RFC 8259, RFC 7493).
+    """Decode UTF-8 JSON (RFC 8259, RFC 7493).
 
     Refused with `code`: more than `most_values`, before they are parsed; a byte order mark, other encodings, duplicate
     names, NaN and infinities, lone surrogates, nesting deeper than `levels`. The error holds nothing of the body.

@@ -250,7 +250,7 @@ class StoreQueues:
         return sorted(found, key=lambda depth: depth.agent)
 
     async def tidy(self) -> int:
-        """Reads every event."""
+        """Delete events that no queue needs. Reads every event."""
         kept: dict[str, list[str]] = {}
         async for event in self._repository.events.all():
             kept.setdefault(event.target.agent_name, []).append(event.id)

@@ -137,7 +137,7 @@ class Connections:
         return await self._connection(self.apps[grant.app], grant)
 
     async def disconnect(self, browser_session: BrowserSession, grant_id: str) -> RevocationOutcome | None:
-        """Ends one of this browser session's own, here at once. Raises `grantNotFound`."""
+        """End one of this browser session's own, here at once. Raises `grantNotFound`."""
         grant = await self._own(browser_session, grant_id)
         entry = PageAction(
             app=grant.app, browser=browser_session.id, operator=None, action="disconnect", target=grant.id

@@ -209,7 +209,7 @@ class Grants(GrantList):
         return None if view is None else GrantSummary.of(view)
 
     async def revoke(self, app: AppRef, subject: str, account: str = "") -> RevocationOutcome | None:
-        """Ends a grant here at once and at the provider as soon as it answers; what the provider knows by now.
+        """End a grant here at once and at the provider as soon as it answers; what the provider knows by now.
 
         None when no grant was alive. Raises `oauthAppNotFound` for an app that is not configured and has no records,
         `requestInvalid` for a text that names no subject, or no account.
@@ -232,7 +232,7 @@ class Grants(GrantList):
     async def revoke_all(
         self, *, app: AppRef | None = None, subject: str | None = None, patience: float = 0
     ) -> RevocationFigures:
-        """Ends every grant of an app, of a subject, or all there are, and goes on telling providers of those that
+        """End every grant of an app, of a subject, or all there are, and go on telling providers of those that
         were ended before. A busy provider is waited for up to `patience` seconds; a running broker does the rest."""
         chosen = [it.key async for it in self.heads(app=app, subject=subject) if it.unended]
         if app is not None and not chosen:

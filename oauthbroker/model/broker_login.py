@@ -56,12 +56,12 @@ class BrokerLogin:
         return replace(self.app, habits=replace(self.app.habits, authorize_params=params))
 
     def digest(self) -> str:
-        """Changes when anything changes that a login under way relies on."""
+        """Return a digest that changes when anything changes that a login under way relies on."""
         rule = self.app.owner.user_identity
         facts = [self.app.config_digest, rule and rule.template, self.prompt, self.max_age_seconds]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
     def operators_digest(self) -> str:
-        """Changes when anything changes that an operator's browser session relies on."""
+        """Return a digest that changes when anything changes that an operator's browser session relies on."""
         named = None if self.operators is None else astuple(self.operators)
         return hashlib.sha256(json.dumps([self.digest(), named]).encode()).hexdigest()[:32]

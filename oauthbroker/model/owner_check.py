@@ -44,7 +44,7 @@ class CheckedOwner:
 def check_owner(
     app: App, subject: str, facts: OwnerFacts, *, confirmed: bool = False, account: str = ""
 ) -> CheckedOwner:
-    """Compares byte for byte; no folding, no e-mail, no display name.
+    """Compare byte for byte; no folding, no e-mail, no display name.
 
     `confirmed`: by this app's binding, the browser that brought the code is the subject's. An app whose binding asks
     for that gets no grant without it, even if the provider's facts match. With a named `account` it may be any of the

@@ -180,7 +180,7 @@ class Metrics:
         }
 
     def absorb(self, found: Mapping[str, Any]) -> None:
-        """Adds what `to_json` of another process gave. Figures that this version does not know are left out. Raises
+        """Add what `to_json` of another process gave. Figures that this version does not know are left out. Raises
         ValueError, KeyError or TypeError for other JSON, and adds nothing then."""
         counts = [
             (_COUNTERS[name], _labels(labels), int(n)) for name, labels, n in found["counts"] if name in _COUNTERS

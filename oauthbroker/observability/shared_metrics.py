@@ -68,7 +68,7 @@ class MetricsFolder:
         return cls(folder, name, held)
 
     def write(self, metrics: dict[str, Any], now: Now, circuits: Sequence[Any] = ()) -> None:
-        """Replaces what we left before. `metrics` is `Metrics.to_json`; `circuits` are the open ones, as JSON."""
+        """Replace what we left before. `metrics` is `Metrics.to_json`; `circuits` are the open ones, as JSON."""
         gauges = [[gauge.value, list(labels), value] for (gauge, labels), value in now.items() if value]
         _replace(self._folder / f"{self._name}.json", {**metrics, "now": gauges, "circuits": list(circuits)})
 

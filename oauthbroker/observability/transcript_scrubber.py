@@ -101,7 +101,7 @@ class Scrubber:
         return f"Scrubber({len(self)} tokens)"
 
     def remember(self, token: Secret, parts: Callable[[Secret], Iterable[Secret]] | None = None) -> None:
-        """Adds a token that is being handed out, or the `parts` that requests carry of a credential."""
+        """Add a token that is being handed out, or the `parts` that requests carry of a credential."""
         text = token.reveal()
         if len(text) < _TAIL:
             return

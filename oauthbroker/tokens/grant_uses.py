@@ -52,7 +52,7 @@ class Uses:
         await self._records.discard(grant)
 
     async def write(self, *, everything: bool = False) -> int:
-        """Writes the notes whose turn it is, or all of them before a process ends; how many. One that cannot be written
+        """Write the notes whose turn it is, or all of them before a process ends; how many. One that cannot be written
         keeps no other one; then the store code is raised last."""
         now = self._clock.monotonic()
         recent = now - WRITE_SECONDS

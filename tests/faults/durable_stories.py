@@ -16,6 +16,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import App, Owner
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
+from oauthbroker.plugin_services.plugin_state import PluginState
 from oauthbroker.testing import Browser, IdentityProvider, leave
 from tests.faults import key_stories
 from tests.faults.key_stories import key_app
@@ -470,6 +471,30 @@ async def has_same_client(process: Process, seen: list[str]) -> bool:
     return seen == [process.parts.apps["mail"].registration]
 
 
+# values of plug-ins
+
+
+def library(process: Process) -> PluginState:
+    return PluginState(process.parts.repository.plugin_values, "library")
+
+
+async def keeps_value(process: Process, _: Any) -> None:
+    await library(process).change("book", lambda _: "lent")
+
+
+async def with_value(process: Process, _: IdentityProvider) -> None:
+    await keeps_value(process, None)
+
+
+async def removes_value(process: Process, _: Any) -> None:
+    await library(process).remove("book")
+
+
+async def values_are(process: Process, there: dict[str, str]) -> bool:
+    state = library(process)
+    return there == {key: value async for key, value in state.all()} and there.get("book") == await state.get("book")
+
+
 # events
 
 
@@ -611,6 +636,12 @@ STORIES = {
         lambda it, _: it.broker.grants.importing.import_grant(line("the-line"), replace=True),
         is_imported,
         ("Importing.import_grant",),
+    ),
+    "a value of a plug-in": Story(
+        nothing, keeps_value, lambda it, _: values_are(it, {"book": "lent"}), ("PluginState.change",)
+    ),
+    "a removed value of a plug-in": Story(
+        with_value, removes_value, lambda it, _: values_are(it, {}), ("PluginState.remove",)
     ),
     "a link": Story(nothing, asked_anew, is_listed, ("OAuthContext.get_access_token", "Opening.open_session")),
     "a device code": Story(

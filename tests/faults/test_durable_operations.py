@@ -23,6 +23,7 @@ from oauthbroker.cli import COMMANDS, command_of
 from oauthbroker.events.port import EventLease
 from oauthbroker.grants.grants import Vault
 from oauthbroker.grants.importing import Importing
+from oauthbroker.plugin_services.plugin_state import PluginState
 from oauthbroker.services import Services
 from oauthbroker.testing.stores import open_keyring
 from oauthbroker.tokens.context import OAuthContext
@@ -36,7 +37,7 @@ COVERED = frozenset(name for story in STORIES.values() for name in story.covers)
 READS = frozenset({
     "ApiKeys.check", "ApiKeys.list", "AuditTrail.tail", "Broker.links", "Broker.pending", "Broker.serves_at", "Broker.wait",
     "Connections.find", "Connections.overview", "PagesService.ending", "PagesService.invitation", "PagesService.login_endpoint",
-    "PagesService.next_step", "PagesService.outcome", "PagesService.truth", "Erasure.find_records", "Events.dead", "Events.settled",
+    "PagesService.next_step", "PagesService.outcome", "PagesService.truth", "PluginState.get", "Erasure.find_records", "Events.dead", "Events.settled",
     "Events.unsettled", "FileTrail.tail", "FileTrail.verify", "GrantList.count", "GrantList.find", "GrantList.has_records_of", "GrantList.record", "GrantList.record_of", "GrantList.summary", "GrantList.view", "Grants.check_known", "Importing.is_unverified",
     "Grants.find", "Grants.page", "McpClients.sync", "DeadLetters.dead", "DeadLetters.has", "DeadLetters.states", "Outcomes.concern", "Outcomes.now", "Outcomes.wait",
     "Pending.block", "Pending.block_or_none", "Pending.links", "RetryService.offer", "Secrets.names", "SessionList.find",
@@ -159,6 +160,7 @@ ROOTS = (
     Importing,
     Admin,
     PagesService,
+    PluginState,
     RetryService,
 )
 PARTS = frozenset({

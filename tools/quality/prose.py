@@ -39,6 +39,8 @@ INSTEAD = {
 }
 WORDS = re.compile("|".join(rf"(?P<w{number}>\b(?:{word})\b)" for number, word in enumerate(INSTEAD)), re.IGNORECASE)
 
+THIRD_PERSON = re.compile(r"(?!Raises)[A-Z][a-z]*[^s]s")  # Ends, for End. "Raises X." may be all that a function does
+
 # A function's docstring opens with a verb. These words open a fragment instead; properties may begin with their noun.
 NO_VERB = frozenset(
     [
@@ -146,7 +148,8 @@ def openings(source: str) -> Iterator[tuple[int, str]]:
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or _is_property(node):
             continue
         opening = (ast.get_docstring(node) or "Do nothing").split()[0]
-        if opening.strip(",.:;").lower() in NO_VERB or opening[0] in "(0123456789":
+        word = opening.strip(",.:;")
+        if word.lower() in NO_VERB or THIRD_PERSON.fullmatch(word) or opening[0] in "(0123456789":
             yield node.body[0].lineno, opening
 
 

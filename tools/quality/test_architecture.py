@@ -46,7 +46,8 @@ def test_an_arrow_that_a_longer_way_implies_is_not_drawn():
 
 def test_the_index_lists_every_page():
     linked = set(re.findall(r"\]\(([\w/-]+\.md)", PAGE.read_text("utf-8")))
-    assert {each.relative_to(PAGE.parent).as_posix() for each in PAGE.parent.rglob("*.md")} - {PAGE.name} == linked
+    pages = {each.relative_to(PAGE.parent).as_posix() for each in PAGE.parent.rglob("*.md")} - {PAGE.name}
+    assert pages == linked, f"run `make tables`, with {pages ^ linked} in the navigation of tools/site/site.yml"
 
 
 def classes_of_one_name(package: Path) -> dict[str, list[str]]:

@@ -303,6 +303,14 @@ async def test_a_broker_offers_what_the_embedding_page_names_and_nothing_else(ha
     assert named == {name for name in offered if not name.startswith("_")}
 
 
+def test_every_variable_is_on_a_page() -> None:
+    """Those of fields of the Broker resource follow one rule, and no code spells them out."""
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "oauthbroker").rglob("*.py"))
+    pages = "".join(page.read_text("utf-8") for page in PAGES)
+    missing = set(re.findall(r'"(OAUTHBROKER_[A-Z_]+)"', source)) - set(re.findall(r"OAUTHBROKER_[A-Z_]+", pages))
+    assert not missing, f"write {missing} into the table of docs/settings.md, 'Variables'"
+
+
 def test_every_event_is_on_the_embedding_page_and_no_other() -> None:
     assert set(get_args(EventType)) == set(
         re.findall(r"^\| `(auth\.\w+)` \|", page_text("docs/embedding.md"), re.MULTILINE)

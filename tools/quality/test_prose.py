@@ -50,7 +50,7 @@ def test_names_of_python_are_not_read_except_those_of_tests() -> None:
 
 
 @pytest.mark.parametrize(
-    "opening", ["The newest grant.", "Whether it is over.", "204.", "(a, b) of it.", "Whom it names."]
+    "opening", ["The newest grant.", "Whether it is over.", "204.", "(a, b) of it.", "Whom it names.", "Ends a grant."]
 )
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_a_docstring_of_a_function_that_opens_without_a_verb_is_found(opening: str, kind: str) -> None:

@@ -9,6 +9,7 @@ Each code leads to its section of docs/troubleshooting.md, and has the anchor th
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from posixpath import relpath
@@ -20,7 +21,7 @@ from oauthbroker import cli
 from oauthbroker.cli.output.error_output import anchor_of
 from oauthbroker.core.errors import Code
 from tools.site.reference.command_line import commands, summary
-from tools.site.reference.markdown import prose, table
+from tools.site.reference.markdown import Rows, prose, table
 
 DOCS = Path(__file__).parents[2] / "docs"
 SITE = DOCS.parent / "tools" / "site" / "site.yml"
@@ -46,7 +47,7 @@ class Block(NamedTuple):
         return f"{head}{begin}{self.text()}{end}{rest.partition(end)[2]}"
 
 
-def causes() -> dict[str, str]:
+def causes() -> Rows[str]:
     """Return the anchor of the section of docs/troubleshooting.md whose table has a code, by code."""
     found: dict[str, str] = {}
     for section in re.split(r"(?m)^## ", (DOCS / "troubleshooting.md").read_text("utf-8"))[1:]:
@@ -54,7 +55,7 @@ def causes() -> dict[str, str]:
         for row in re.findall(r"(?m)^\|(.*)", section):
             for code in re.findall(r"`(\w+)`", row):
                 found.setdefault(code, anchor)
-    return found
+    return Rows("troubleshooting.md", found)
 
 
 def english() -> str:
@@ -159,4 +160,7 @@ BLOCKS = (
 
 if __name__ == "__main__":
     for each in BLOCKS:
-        each.page.write_text(each.written(each.page.read_text("utf-8")), "utf-8")
+        try:
+            each.page.write_text(each.written(each.page.read_text("utf-8")), "utf-8")
+        except ValueError as problem:
+            sys.exit(f"{problem}; then run `make tables` again")

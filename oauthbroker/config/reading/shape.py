@@ -58,17 +58,17 @@ class Written(Generic[S]):
         key: bool = False,
         astray: bool = False,
     ) -> None:
-        """Reports a problem at a path within `spec`: at its value, or at its `key`, perhaps a value gone `astray`."""
+        """Report a problem at a path within `spec`: at its value, or at its `key`, perhaps a value gone `astray`."""
         full = (*self.base, *path)
         at = self.document.key_at if key else self.document.value_at
         self.problems.add(at(full), dotted((*full[:-1], "?") if astray else self._shown(full)), what, hint, code)
 
     def refuse_name(self, what: str, hint: str) -> None:
-        """Reports a problem of the name in `metadata`."""
+        """Report a problem of the name in `metadata`."""
         self.problems.add(self.document.value_at(("metadata", "name")), "metadata.name", what, hint)
 
     def missing(self, path: Sequence[str | int], hint: str) -> None:
-        """Reports an absent field, unless it is absent because its shape was refused."""
+        """Report an absent field, unless it is absent because its shape was refused."""
         if self.whole(*path):
             self.refuse(path, "missing", hint)
 

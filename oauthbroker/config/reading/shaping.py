@@ -286,7 +286,7 @@ def _existing(data: Any, loc: Keys) -> tuple[Keys, Any]:
 
 
 def _remove(data: Any, path: Keys) -> Keys:
-    """Takes the nearest mapping entry at or above `path` out of the data; returns what went."""
+    """Take the nearest mapping entry at or above `path` out of the data; return what went."""
     while path and isinstance(path[-1], int):
         path = path[:-1]
     if not path:  # the whole is wrong

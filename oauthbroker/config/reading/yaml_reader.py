@@ -165,7 +165,7 @@ class _Builder:
                 self.stack.pop()
 
     def decorated(self, event: Any) -> bool:
-        """Refuses anchors and tags; true if the value cannot be used because of them."""
+        """Refuse anchors and tags; true if the value cannot be used because of them."""
         if event.anchor is not None:
             self.refuse(event, "YAML anchors are not read", "remove the & name")
         if event.tag is not None:
@@ -191,7 +191,7 @@ class _Builder:
         self.stack.append(_OpenNode(path=path, data=container))
 
     def place(self, event: Any, value: Any) -> None:
-        """Puts a value, or a key, where it belongs."""
+        """Put a value, or a key, where it belongs."""
         mark = _start(event)
         if not self.stack:
             self.root, self.values[()] = value, mark

@@ -214,7 +214,7 @@ class FileStore(KeyedStore):
             yield key, entry
 
     async def retag(self, wanted: Sequence[tuple[Entry, Collection[Tag]]]) -> int:
-        """Takes no lock: a tag too many is harmless."""
+        """Write missing tags, without a lock: a tag too many is harmless."""
         for entry, tags in wanted:
             self._check_open(entry.key)
             check_tags(entry.key, tags)

@@ -239,7 +239,7 @@ def render_next(step: Step, locale: Locale, now: datetime) -> Page:
 
 
 def render_private(locale: Locale) -> Page:
-    """Says that the link is elsewhere, and neither for whom nor for which app."""
+    """Say that the link is elsewhere, and neither for whom nor for which app."""
     text = PAGES[locale]
     words: dict[str, Any] = {"lead": text.private_lead, "hint": text.private_hint, "may_change": False}
     return page("message.html", locale, kind="missing", **titled(text.private_title), **words)

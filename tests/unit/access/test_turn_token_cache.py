@@ -62,6 +62,13 @@ def test_the_cache_holds_what_a_plain_list_would_hold(steps: list[tuple[str, str
     assert (0, set()) == (len(known), known.turns())
 
 
+def test_a_newer_configuration_forgets_tokens_and_turns_of_the_one_before() -> None:
+    known = KnownTokens(MOST)
+    known.keep(b"a", token_of("a", BUNDLES["en"]))
+    known.keep(b"b", token_of("b", BUNDLES["ko"]))
+    assert (1, {"b"}, None) == (len(known), known.turns(), known.get(b"a"))
+
+
 def test_tokens_of_large_turns_stay_within_their_bytes() -> None:
     known = KnownTokens(MOST, most_bytes=100)
     for number in range(5):

@@ -12,7 +12,8 @@ import pytest
 
 from oauthbroker.client import BrokerError, Code, Failed, OAuth, Options, Ready, Runtime, SyncOAuth, SyncRuntime, Turn
 from oauthbroker.client.address import parse_address
-from oauthbroker.client.retries import PAUSES
+from oauthbroker.client.client_call import Reply
+from oauthbroker.client.retries import PAUSES, pause_of
 from oauthbroker.client.transport import MAX_BYTES
 from oauthbroker.testing import Canaries, TestClock
 from tests.unit.client.kit import ASK, KEY, READY, TURN_TOKEN, fake_broker, patient, refuses, says
@@ -351,3 +352,10 @@ async def test_no_token_is_in_a_log_a_repr_an_exception_or_an_address(canaries: 
 def test_a_wrong_address_or_token_is_refused_with_its_right_form(url: str, token: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         OAuth(url, token)
+
+
+@pytest.mark.parametrize(("asked", "seconds"), [(None, 0.4), (0, 0.4), (7, 7.0)])
+def test_a_pause_is_never_shorter_than_ours_also_when_the_answer_asks_for_less(
+    asked: int | None, seconds: float
+) -> None:
+    assert seconds == pause_of(0.4, Reply(status=503, body=b"", retry_after=asked))

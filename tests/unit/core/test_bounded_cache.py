@@ -91,3 +91,10 @@ def test_whether_a_key_is_there_costs_no_walk_through_the_others() -> None:
     assert Compared(999) in cache
     assert Compared(1000) not in cache
     assert Compared.comparisons <= 4
+
+
+def test_an_entry_as_large_as_the_bound_is_kept_in_place_of_all_others() -> None:
+    cache = Bounded[str, str](3, most_bytes=10, size_of=len)
+    cache.keep("small", "x" * 4)
+    assert [("small", "x" * 4)] == cache.keep("whole", "x" * 10)
+    assert (["whole"], 10) == ([*cache], cache.bytes)

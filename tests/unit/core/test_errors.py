@@ -38,7 +38,9 @@ def placeholders(text: str) -> set[str]:
 
 @pytest.mark.parametrize("locale", LOCALES)
 def test_every_code_has_a_sentence_and_every_sentence_a_code(locale: str) -> None:
-    assert [code.value for code in Code] == list(SENTENCES[locale]["errors"])
+    assert [code.value for code in Code] == list(SENTENCES[locale]["errors"]), (
+        f"write the sentences of all codes, in their order, into oauthbroker/core/words/{locale}.json"
+    )
 
 
 def test_a_code_is_one_camel_case_word_and_no_two_codes_say_the_same() -> None:

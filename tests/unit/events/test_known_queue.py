@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.records.event_queue import REMEMBERED, SEGMENT_ITEMS, Head, Item, Segment, Settled, segments_of
+from oauthbroker.repository.queue_parts import HEAD
 from oauthbroker.repository.repository import KINDS, LEASES, Entry, Key, Repository
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
@@ -89,6 +91,16 @@ def known_queue(waiting: int, remembered: int) -> KnownQueue:
         version = Entry(Key("queues", f"{each.number:043}"), 1, b"")
         known.put(Segment.from_plaintext(read.to_plaintext()), version)
     return known
+
+
+def test_a_segment_that_the_head_no_longer_lists_leaves_nothing_behind() -> None:
+    known = known_queue(3 * SEGMENT_ITEMS, REMEMBERED)
+    known.put_head(replace(known.head, segments=known.head.segments[-1:]), Entry(Key("queues", "head"), 2, b""))
+    numbers = {*known.head.segments}
+    assert (numbers, {HEAD, *numbers}, set()) == ({*known.segments}, {*known.versions}, known.unread)
+    assert numbers == {
+        number for places in (known.ids, known.addresses, known.leases) for at in places.values() for number in at
+    }
 
 
 @pytest.mark.parametrize("waiting", [0, 10 * SEGMENT_ITEMS])

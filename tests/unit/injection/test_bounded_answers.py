@@ -49,3 +49,9 @@ async def test_an_answer_that_ends_within_a_text_hides_nothing_of_the_next_one()
     assert b'"\\' == await read(Body([b'"\\']), allowance)
     with pytest.raises(AnswerTooLarge):
         await read(Body([b"[[[[[[[[[[[[[["]), allowance)
+
+
+async def test_an_answer_that_takes_the_whole_allowance_is_read() -> None:
+    assert b"[1,2]" == await read(Body([b"[1,2]"]), Allowance(most_bytes=6)), "with the line break before it"
+    with pytest.raises(AnswerTooLarge):
+        await read(Body([b"[1,23]"]), Allowance(most_bytes=6))

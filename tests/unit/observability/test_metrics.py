@@ -6,20 +6,34 @@ import asyncio
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import oauthbroker
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Client
 from oauthbroker.model.token_results import Failed, Ready
-from oauthbroker.observability.metrics import MOST_SERIES, OTHER, SECONDS, Metric, Metrics, Timing
+from oauthbroker.observability.metrics import MOST_SERIES, OTHER, SECONDS, Gauge, Metric, Metrics, Timing
 from oauthbroker.protocol.messages import Kind
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, UnwellStore, running, turn, user_app
+
+
+def test_every_figure_is_counted() -> None:
+    source = "".join(path.read_text("utf-8") for path in Path(oauthbroker.__file__).parent.rglob("*.py"))
+    used = set(re.findall(r"\b((?:Metric|Timing|Gauge)\.[A-Z_]+)\b", source))
+    idle = {
+        str(each.value)
+        for kind in (Metric, Timing, Gauge)
+        for each in kind
+        if f"{kind.__name__}.{each.name}" not in used
+    }
+    assert not idle, f"nothing counts {idle}: count each, or remove it from oauthbroker/observability/metrics.py"
 
 
 def test_names_are_the_usual_ones_and_count_what_only_grows() -> None:

@@ -100,6 +100,37 @@ async def test_remove_says_whether_there_was_a_value(state: PluginState) -> None
 
 
 @pytest.mark.parametrize(
+    "removed", [lambda it: it.remove("key"), lambda it: it.change("key", lambda _: None)], ids=["remove", "change"]
+)
+async def test_a_value_whose_removal_fails_is_still_found_with_the_others(
+    repository: Repository, state: PluginState, monkeypatch: pytest.MonkeyPatch, removed: Any
+) -> None:
+    async def full(*_: object, **__: object) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    await state.change("key", lambda _: 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(repository.plugin_values.store, "delete", full)
+        with pytest.raises(BrokerError):
+            await removed(state)
+    assert {"key": 1} == await everything(state)
+
+
+async def test_a_value_that_another_call_has_removed_is_gone_durably_before_remove_says_so(
+    repository: Repository, state: PluginState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(kind: str) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE, note=kind)
+
+    await state.change("key", lambda _: 1)
+    assert await state.remove("key")
+    monkeypatch.setattr(repository.plugin_values.store, "sync", failing)
+    with pytest.raises(BrokerError) as refused:
+        await state.remove("key")
+    assert KIND == refused.value.note
+
+
+@pytest.mark.parametrize(
     "value",
     [object(), {1: "a"}, (1, 2), float("nan"), float("inf"), "\ud800", {"\ud800": 1}, b"bytes", "x" * MOST_BYTES],
     ids=["an object", "a number as a key", "a tuple", "NaN", "infinity", "half a pair", "half a pair as a key", "bytes", "too large"],

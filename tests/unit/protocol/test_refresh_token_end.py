@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.protocol.refresh_token_end import stated_ends
+from oauthbroker.protocol.refresh_token_end import _number, stated_ends
 from oauthbroker.records import Token
 from oauthbroker.records.refresh_end import LONGEST, LONGEST_LEAD, SHORTEST, SLACK, RefreshEnd, StatedEnds, next_end
 from tests.kit.forms import examples
@@ -115,3 +115,10 @@ def test_no_refresh_puts_a_consents_end_off_and_every_end_is_ahead(
         assert whole is None or end.at <= NOW + whole + SLACK
         due = end.announce_at
         assert due is None or (end.at - LONGEST_LEAD <= due <= end.at and end.at - end.since >= SHORTEST)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_read"), [(LONGEST.total_seconds(), True), (LONGEST.total_seconds() + 1, False)]
+)
+def test_the_longest_lifetime_is_still_one(seconds: float, is_read: bool) -> None:
+    assert is_read is (_number(seconds) is not None)

@@ -48,7 +48,9 @@ def test_every_fact_is_one_row_with_its_source_and_its_doubt(preset: Preset, mod
     for fact in reported:
         assert fact.label
         assert fact.text
-        assert fact.source
+        assert fact.source, (
+            f"{fact.path} has no source: write one under `evidence` of its file, as docs/providers.md says"
+        )
         assert ("unverified (" in fact.source) == (not fact.is_sure)
 
 

@@ -448,3 +448,10 @@ def test_each_trial_that_fails_doubles_the_pause_of_all(circuits: Circuits, cloc
         clock.advance(longest)
         circuits.failed("mail", BUSY, f"trial-{number}", own=True)
         assert longest / 2 <= circuits.pause("mail", "healthy") <= longest
+
+
+@pytest.mark.parametrize(("failures", "pauses"), [(1, False), (2, False), (3, True)])
+def test_a_grant_pauses_after_its_third_failure_in_a_row(circuits: Circuits, failures: int, pauses: bool) -> None:
+    for _ in range(failures):
+        circuits.failed("mail", DOWN, "sick", own=True)
+    assert pauses is (circuits.pause("mail", "sick") > 0)

@@ -107,6 +107,24 @@ async def test_a_grant_that_another_person_agreed_to_since_is_not_shared(shared_
     assert await shared_grants.living(app, ended(of(TEAM, by="idp:user:bob")))
 
 
+async def test_tokens_that_were_left_before_are_durable_when_they_are_left_again(
+    shared_grants, repository, monkeypatch
+):
+    living, other = of("idp:team:T222"), ended(of(TEAM))
+    await repository.save_grant(living, expect=0)
+    assert "left" == await shared_grants.leave_to(living.key, other)
+    kept = await repository.grant(living.key)
+
+    async def failing(kind: str) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE, note=kind)
+
+    monkeypatch.setattr(repository, "sync", failing)
+    with pytest.raises(BrokerError) as refused:
+        await shared_grants.leave_to(living.key, other)
+    assert "grants" == refused.value.note
+    assert kept == await repository.grant(living.key)
+
+
 async def unreadable(repository: Counting, grant: Grant) -> None:
     """A newer version has written this grant."""
     versioned = await repository.save_grant(grant, expect=0)

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 from tools.quality.prose import MOST_WORDS
 
+R = TypeVar("R")
 _CODE = re.compile(r"(``.+?``|`[^`]*`|https?://[^\s`\"]*[^\s`\".,:;)])", re.DOTALL)
 _SPECIAL = re.compile(r"([\\*_\[\]])")
+
+
+class Rows(dict[str, R]):
+    """The rows of tables in a page of docs/ by their first cell, which a person writes."""
+
+    def __init__(self, page: str, rows: Mapping[str, R]) -> None:
+        super().__init__(rows)
+        self.page = page
+
+    def __missing__(self, name: str) -> R:
+        raise ValueError(f"docs/{self.page} has no row for `{name}`: add one to a table there")
 
 
 def prose(text: str) -> str:

@@ -17,7 +17,7 @@ from oauthbroker.observability.metrics import SECONDS, Gauge, Metric, Name, Timi
 from oauthbroker.plugins.discovery import declared, installed, named
 from oauthbroker.records.event import EventType
 from tools.site.reference.configuration import from_here
-from tools.site.reference.markdown import block, code, heading, slug, table
+from tools.site.reference.markdown import Rows, block, code, heading, slug, table
 from tools.site.stage import ROOT
 
 METRICS = """\
@@ -86,7 +86,7 @@ def _events() -> Iterator[str]:
     """Yield a section for each type: meaning and members from the table of docs/embedding.md, and an example, which is
     the page's own with the members of the type."""
     page = (ROOT / "docs" / "embedding.md").read_text("utf-8")
-    rows = {kind: (from_here(when, "embedding.md", "../docs/"), from_here(members, "embedding.md", "../docs/")) for kind, when, members in _ROW.findall(page)}  # fmt: skip
+    rows = Rows("embedding.md", {kind: (from_here(when, "embedding.md", "../docs/"), from_here(members, "embedding.md", "../docs/")) for kind, when, members in _ROW.findall(page)})  # fmt: skip
     example = next(
         each for each in map(json.loads, re.findall(r"```json\n(.*?)```", page, re.DOTALL)) if "eventId" in each
     )
@@ -103,16 +103,17 @@ def _events() -> Iterator[str]:
         yield block(json.dumps(example | changed, indent=2), "json")
 
 
-def _meanings(page: str, column: int) -> dict[str, str]:
+def _meanings(page: str, column: int) -> Rows[str]:
     """Return the words of a column of the tables of a page in docs/, by the name in the first one."""
     place = Path("docs") / page
     rows = re.findall(r"(?m)^\| (`[\w.]+` \| .*) \|$", (ROOT / place).read_text("utf-8"))
     cells = [re.split(r" ?(?<!\\)\| ", row) for row in rows]
-    return {
+    said = {
         row[0].strip("`"): from_here(row[column - 1], place.name, f"../{place.parent}/")
         for row in cells
         if len(row) >= column
     }
+    return Rows(page, said)
 
 
 def _entry(entry: type[Any], meaning: str) -> list[str]:
