@@ -76,6 +76,8 @@ def assess(tool: FlowTool, policies: Iterable[Policy] = (), entities: Collection
         problems.append(tool.source.problem(("flow", "nodes"), what, "split the tool"))
     else:
         problems += expressions.problems()
+        budgets = [(path, name) for path, name in policy_names(tool) if name in known and known[name].reads_amount]
+        problems += _unseen_amounts(tool, budgets, expressions.checked)
     risk = rules.risk_of(found)
     notes = [*_idle(tool), *_may_be_null(tool, expressions.checked.values())]
     if tool.risk_level not in {None, risk}:
@@ -142,6 +144,31 @@ class _Expressions:
                     continue  # the read that should bind it names an unknown entity, which is the problem
                 hint = _bind(error.unknown, self._tool, unbound, known) if name else error.hint
                 yield self._tool.source.problem(path, f"{error.what} (character {error.column})", hint)
+
+
+def _unseen_amounts(
+    tool: FlowTool, budgets: Iterable[tuple[Keys, str]], checked: Mapping[Keys, Expression]
+) -> Iterator[ConfigProblem]:
+    """Yield where a policy that reads `amount` sees none, or none that is a number: in a payment, or in the input."""
+    given, numbers = names_of_schema(tool.input, "input").types, {NUMBER, DYNAMIC}
+    in_input = given.get("input.amount", given.get("input")) in numbers
+    for path, name in budgets:
+        what, hint = f"the policy {name} reads amount, which is no number here", "write an `amount` that is one"
+        is_check = path[0] != "policies"
+        if (is_check or not tool.pays) and not in_input:
+            yield tool.source.problem(path, what, f"{hint} in the input's schema")
+        for node in tool.nodes.values() if not is_check else ():
+            fields, place = node.config.get("fields", {}), (*node.path, "config", "fields")
+            edges = [edge.data_mapping.values() for edge in tool.edges if edge.target == node.id]
+            if "amount" in fields:
+                place = (*place, "amount")
+                seen = place not in checked or checked[place].type in numbers
+            else:
+                seen = (all("amount" in each for each in edges) and any(edges)) or not (
+                    fields or any(edges) or not in_input
+                )
+            if node.type == "payment" and not seen:
+                yield tool.source.problem(place, what, f"{hint} in the fields of the payment")
 
 
 def _idle(tool: FlowTool) -> Iterator[str]:

@@ -167,7 +167,7 @@ class FlowRuns(Worker):
             minute = journal.runs_since(connection, tool.name, now - 60) if tool.policies else 0
             notes = list[str]()
             try:
-                facts = checks.facts_of(call.data, requests_per_minute=minute + 1)
+                facts = checks.facts_of(call.data, pays=tool.pays, requests_per_minute=minute + 1)
                 notes = checks.evaluate_policies(flow, facts, tool.policies)
             except checks.Escalated as error:
                 state, message, stop = journal.ESCALATED, str(error), error.policy
