@@ -163,10 +163,10 @@ def _unseen_amounts(
             if "amount" in fields:
                 place = (*place, "amount")
                 seen = place not in checked or checked[place].type in numbers
+            elif any(edges):
+                seen = all("amount" in each for each in edges)
             else:
-                seen = (all("amount" in each for each in edges) and any(edges)) or not (
-                    fields or any(edges) or not in_input
-                )
+                seen = in_input and not fields
             if node.type == "payment" and not seen:
                 yield tool.source.problem(place, what, f"{hint} in the fields of the payment")
 
@@ -191,6 +191,10 @@ def _may_be_null(tool: FlowTool, expressions: Iterable[Expression]) -> Iterator[
         used = {path.partition(".")[0] for each in known for path in each.reads if "." in path}
         if used & set(names) and not any(each.compares_with_null(name) for each in known for name in names):
             yield f"{node.id}: it may find no row; compare it with null first, else the answer is notFound"
+        for name, text in node.config.get("filter", {}).items():
+            if text.strip() in names_of_schema(tool.input, "input").optional:
+                end = "it finds no row" if node.type == "read" else "the run fails"
+                yield f"{node.id}: {text.strip()} may be absent, and then {end}: no row fits its filter {name}"
 
 
 def _bound_by(node: Node, result: str) -> Names:
