@@ -17,7 +17,7 @@ FUNCTIONS: Final = (
 _MACROS: Final = frozenset({"all", "exists", "exists_one", "filter"})
 _IN_PYTHON: Final = frozenset({"concat", "diffDays"})
 _OPENED: Final = {"concat": ("concat", "([", "])"), "length": ("double", "(size(", "))")}  # as CEL has it
-_MOST_ITERATIONS: Final = 10_000  # of the library, for all loops of an evaluation
+MOST_ROUNDS: Final = 10_000  # fewer: of the library, for all loops of an evaluation
 _CALL: Final = 30  # what a call of a function in Python costs, in values that CEL reads
 _LITERALS: Final = 128  # values of the longest text of an expression, 4,096 characters
 _TOKEN = re.compile(
@@ -40,7 +40,8 @@ class ExpressionRefused(ValueError):
 @dataclass(kw_only=True)
 class Loops:
     """What the bodies of loops have: how deep they nest, their words, the calls of functions in Python, the paths that
-    they read from outside of all loops, and how often they use the variables of loops."""
+    they read from outside of all loops, and how often they use the variables of loops. `ranges` are the paths of the
+    outermost loops, empty for another value, and `filters` those of the loops that copy."""
 
     depth: int = 0
     words: int = 0
@@ -48,6 +49,12 @@ class Loops:
     paths: list[str] = field(default_factory=list)
     variables: int = 0
     makes_lists: bool = False
+    ranges: list[str] = field(default_factory=list)
+    filters: list[str] = field(default_factory=list)
+
+    def rounds(self, values: Mapping[str, Any]) -> int:
+        """Return how many rounds the outermost loops may take, as far as their lists are values that were given."""
+        return sum(_length(looked_up(values, path)) for path in self.ranges)
 
     def work(self, values: Mapping[str, Any], read: Collection[Any]) -> int:
         """Return a bound on the values that the loops read. It follows from the text and the data alone, so that it is
@@ -55,12 +62,16 @@ class Loops:
         if not self.depth:
             return 0
         whole = _LITERALS + sum(map(size, read))
-        times = min(_MOST_ITERATIONS, whole) if self.depth == 1 and not self.makes_lists else _MOST_ITERATIONS
+        times = min(MOST_ROUNDS, whole) if self.depth == 1 and not self.makes_lists else MOST_ROUNDS
         once = self.words + _CALL * self.calls + sum(size(looked_up(values, path)) for path in self.paths)
         # The elements of one loop are its list; those of an outer loop are read again in each round of an inner one.
         element = whole if self.makes_lists else max(map(_largest_element, read), default=0)
         elements = whole if self.depth == 1 and not self.makes_lists else times * element
-        return times * once + self.variables * elements
+        # The library copies a filter's list in each round.
+        longest = max(map(_longest, read), default=0)
+        lists = [_length(looked_up(values, path)) if path else longest for path in self.filters]
+        copies = sum((each if self.depth == 1 else times) * each // 2 for each in lists)
+        return times * once + self.variables * elements + copies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +95,16 @@ def size(value: Any) -> int:
         return 1 + len(value) // 32
     inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     return 1 + sum(size(each) for _, each in inner)
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, list | Mapping) else 0
+
+
+def _longest(value: Any) -> int:
+    """Return the length of the longest list or map in a value."""
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return max(_length(value), max(map(_longest, inner), default=0))
 
 
 def _largest_element(value: Any) -> int:
@@ -146,6 +167,9 @@ def _loops(tokens: list[_Token]) -> Loops:
         if word == "(":
             is_loop = before in _MACROS and at + 1 < len(tokens)
             brackets.append(after if is_loop else "")
+            path = _path_before(tokens, at - 3) if is_loop else ""
+            loops.ranges += [path] if is_loop and not open_ else []
+            loops.filters += [path] if is_loop and before == "filter" else []
             loops.depth = max(loops.depth, len(open_) + is_loop)
         elif word == ")" and brackets:
             brackets.pop()
@@ -176,6 +200,13 @@ def _path(tokens: list[_Token], at: int) -> str:
         at += 2
         steps.append(tokens[at][1])
     return ".".join(steps)
+
+
+def _path_before(tokens: list[_Token], at: int) -> str:
+    """Return the path that ends at a token; empty for another value, such as that of a call."""
+    while at >= 2 and tokens[at - 1][1] == ".":
+        at -= 2
+    return _path(tokens, at) if at >= 0 and _is_name(tokens, at) else ""
 
 
 def _around(tokens: list[_Token], at: int) -> tuple[str, str]:
