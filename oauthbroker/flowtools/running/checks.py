@@ -12,6 +12,7 @@ from oauthbroker.flowtools.running.effects import whole
 from oauthbroker.flowtools.running.flow import ReadyFlow, bound_at_start
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed, input_invalid, json_fault, pointer
+from oauthbroker.flowtools.specification.policies import FACTS
 
 Facts = Mapping[str, Any]  # what the condition of a policy reads
 
@@ -97,27 +98,13 @@ class Escalated(Exception):
         self.policy = policy
 
 
-def facts_of(
-    data: Any,
-    *,
-    payment: Facts | None = None,
-    pays: bool = False,
-    rows: int = 0,
-    requests_per_minute: int = 0,
-    payments_to_roll_back: int = 0,
-) -> Facts:
-    """Return what conditions read. `amount` is the member of that name of a `payment`, else of the input; None if it is
-    no number. It is 0 where each payment is looked at by itself: `pays`."""
+def facts_of(data: Any, payment: Facts | None = None, *, pays: bool = False, **counted: int) -> Facts:
+    """Return what conditions read. `amount` is the member of a `payment`, else of the input; None if it is no number, 0
+    where each payment is looked at by itself (`pays`). A flow with writes outside of transactions never runs."""
     amount = (data if payment is None else payment).get("amount")
     is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
-    return {
-        "rows": rows,
-        "amount": amount if is_number else 0.0 if pays else None,
-        "requestsPerMinute": requests_per_minute,
-        "writesOutsideTransaction": 0,  # a flow with such a write is red and never runs
-        "paymentsToRollBack": payments_to_roll_back,
-        "input": data,
-    }
+    seen = amount if is_number else 0.0 if pays else None
+    return {**dict.fromkeys(FACTS.types, 0), "amount": seen, "input": data, **counted}
 
 
 def evaluate_policies(
@@ -128,7 +115,7 @@ def evaluate_policies(
     notes = []
     for name in names:
         policy, condition = flow.policies[name]
-        if facts["amount"] is None and policy.reads_amount:
+        if facts["amount"] is None and "amount" in condition.reads:
             raise FlowFailed("policyBlocked", f"{name}: it reads amount, and there is no number of this name")
         try:
             triggered = condition.value({**facts, "amount": facts["amount"] or 0.0, "parameters": policy.parameters})

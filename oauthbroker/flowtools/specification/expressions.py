@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from oauthbroker.flowtools.specification.expression_text import (
-    MOST_ROUNDS,
+    MOST_WORK,
     CelText,
     ExpressionRefused,
     folded,
@@ -25,19 +25,17 @@ from oauthbroker.flowtools.specification.failures import json_fault, scalar_faul
 
 LONGEST_TEXT: Final = 65_536
 MOST_IN_RESULT: Final = 100_000  # values of a list or map
-MOST_WORK: Final = 20_000_000  # values that loops read; a second or two of CPU time
 _MOST_PROPERTIES: Final = 500
 _OPEN: Final = frozenset({"$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "patternProperties", "if", "nullable"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NO_DATES, _NO_TEXTS = "diffDays takes dates of ISO 8601", "concat takes texts and numbers"
-_ROUNDS: Final = f"its loops take {MOST_ROUNDS:,} rounds or more"
 _FAILURES: Final = {
     **{each: each for each in (_NO_DATES, _NO_TEXTS, "cannot convert string to double")},
     "a text of more than": f"a text of more than {LONGEST_TEXT} characters",
     "Key not found": "no such key",
     "Index error": "no such index",
     "Applying SELECT": "a member of a value that is no object",
-    "Iteration budget": _ROUNDS,
+    "Iteration budget": "more iterations than are allowed",
     "can't subtract": "diffDays takes two times with a zone, or two without one",
     "No matching overloads": "a value of a type that the operator or function does not take",
     "invalid regular expression": "a pattern that cannot be read",
@@ -125,8 +123,6 @@ class Expression:
         grows = self.type in {DYNAMIC, "LIST", "MAP"}  # to no more than what stands in the text
         if grows and sum(size(looked_up(values, path)) for path in self._text.reads) > MOST_IN_RESULT:
             raise EvaluationFailed("its value could be too large")
-        if self._text.loops.rounds(values) >= MOST_ROUNDS:
-            raise EvaluationFailed(_ROUNDS)
         if self._text.loops.work(values, data.values()) > MOST_WORK:
             raise EvaluationFailed("its loops could be more work than is allowed")
         try:
@@ -235,6 +231,8 @@ def _diff_days(start: str, end: str) -> float:
 
 def _refusal(text: str, places: list[tuple[int, int]], ids: Mapping[str, str]) -> ExpressionRefused:
     found = _PROBLEM.search(text)
+    if "map key type" in text:
+        return ExpressionRefused("a map with a name that is no text", "write each name as a text, such as {'a': 1}")
     if not found:
         return ExpressionRefused("too deep, or too long", "split it over several transform nodes")
     at = max(int(found[2]) - 1, 0)

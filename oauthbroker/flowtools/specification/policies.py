@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker.flowtools.specification.expression_text import ExpressionRefused, rewritten
+from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
 from oauthbroker.flowtools.specification.expressions import DYNAMIC, NUMBER, TEXT, TRUTH, Expression, Names, Scope
 from oauthbroker.flowtools.specification.source import FlowRefused, input_files, read_input, read_source, shape_problems
 from oauthbroker.plugins import ConfigProblem, SourcePlace
@@ -32,10 +32,6 @@ class Policy:
     action: str
     message: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def reads_amount(self) -> bool:
-        return "amount" in rewritten(self.condition, frozenset()).reads
 
 
 PRODUCT_POLICIES: Final[Mapping[str, Policy]] = {

@@ -91,10 +91,6 @@ class FlowTool:
         """Return the method and the path of its own; None without one."""
         return (self.trigger.method or "POST", self.trigger.path) if self.trigger.path else None
 
-    @property
-    def pays(self) -> bool:
-        return any(node.type == "payment" for node in self.nodes.values())
-
 
 def load_tool(raw: bytes, file: str) -> FlowTool:
     """Load a tool's specification from the bytes of a JSON or YAML file. Raises FlowRefused with every problem."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from contextlib import suppress
 from functools import reduce
 
 import pytest
@@ -121,7 +122,9 @@ def test_a_json_value_has_a_fault_or_every_expression_reads_it_as_it_is(value):
 
 
 @pytest.mark.rule("000-dsl-4")
-@pytest.mark.parametrize("text", ["l.all(x, x >= 0)", "l.exists_one(x, x == 1)", "d.a.exists(x, x < 0)", "d.m.all(x, true)"])
+@pytest.mark.parametrize(
+    "text", ["l.all(x, x >= 0)", "l.exists_one(x, x == 1)", "d.a.exists(x, x < 0)", "d.m.all(x, true)"]
+)
 def test_a_loop_over_its_most_values_is_done_and_over_one_more_fails_before_it_begins(text):
     for more, ends in ((-1, True), (0, False), (90_000, False)):
         many = [float(each) for each in range(MOST_ROUNDS + more)]
@@ -130,7 +133,7 @@ def test_a_loop_over_its_most_values_is_done_and_over_one_more_fails_before_it_b
             OPEN.compile(text).value(values)
             continue
         begun = time.process_time()
-        with pytest.raises(EvaluationFailed, match="its loops take 10,000 rounds or more"):
+        with pytest.raises(EvaluationFailed, match="more work than is allowed"):
             OPEN.compile(text).value(values)
         assert time.process_time() - begun < 2
 
@@ -139,7 +142,7 @@ def test_a_loop_over_its_most_values_is_done_and_over_one_more_fails_before_it_b
 def test_the_loops_of_an_expression_share_their_rounds():
     half, two = [1.0] * (MOST_ROUNDS // 2), OPEN.compile("l.all(x, x > 0) && d.all(x, x > 0)")
     assert two.value({"l": half, "d": half[1:], "t": ""}) is True
-    with pytest.raises(EvaluationFailed, match="rounds or more"):
+    with pytest.raises(EvaluationFailed, match="more work than is allowed"):
         two.value({"l": half, "d": half, "t": ""})
 
 
@@ -157,11 +160,8 @@ def test_a_filter_that_copies_too_much_fails_before_it_begins(text):
     def ends(length: int) -> bool:
         many = [float(each) for each in range(length)]
         begun = time.process_time()
-        try:
+        with suppress(EvaluationFailed):
             return bool(OPEN.compile(text).value({"l": many, "d": [many], "t": ""}))
-        except EvaluationFailed as error:
-            assert "more work than is allowed" in str(error)
-            assert time.process_time() - begun < 2
-            return False
+        return time.process_time() - begun > 2
 
     assert (ends(300), ends(9999)) == (True, False)

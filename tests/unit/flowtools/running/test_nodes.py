@@ -61,7 +61,10 @@ def test_a_write_whose_filter_is_absent_fails_and_changes_no_row_without_a_value
     result = world.runs.call(flow, {**CALL, **data}, STAFF)
     assert ("valueMissing", before) == (result.code, world.rows("Order"))
     assert "w: its filter note is null, which fits no row of a write" == result.message
-    assert any(each.startswith("w: input.note may be absent, and then the run fails") for each in flow.assessment.notes)
+    assert any(
+        each.startswith("w: input.note may be absent, and then no row fits its filter note")
+        for each in flow.assessment.notes
+    )
 
 
 def test_a_write_with_null_as_its_filter_means_the_rows_without_a_value(world):
@@ -85,7 +88,9 @@ def test_a_read_whose_filter_is_absent_finds_no_row(world, limit, found, mapped)
         tool["flow"]["edges"][0]["dataMapping"] = {"absent": "note"}
     flow = world.ready(tool)
     assert {"result": found} == world.runs.call(flow, CALL, STAFF).output
-    said = [each for each in flow.assessment.notes if each.startswith("r: input.note may be absent, and then it finds")]
+    said = [
+        each for each in flow.assessment.notes if each.startswith("r: input.note may be absent, and then no row fits")
+    ]
     assert mapped != bool(said)
 
 
