@@ -72,6 +72,7 @@ def _make_folders(folder: Path) -> None:
 
 
 def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServer:
+    os.umask(os.umask(0o022) | 0o022)  # no other user writes what serves here
     _make_folders(folder)
     config, resources = folder / "config", resources_of(source, env) if source is not None else []
     for resource in resources:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -47,6 +48,7 @@ app.add_typer(secret, name="secret")
 @app.command("new")
 def new(folder: Annotated[Path, typer.Argument(help="A folder that is new or empty.")]) -> None:
     """Write an example to begin with: tools, an entity, a policy, inputs, and a configuration that serves them."""
+    os.umask(os.umask(0o022) | 0o022)  # no other user writes what serves here
     try:
         if folder.is_dir() and any(folder.iterdir()):
             raise BrokerError(Code.REQUEST_INVALID, note=f"{folder}: has files already; name a new folder")
@@ -94,6 +96,9 @@ def check(
     newest = {tool.name: tool for tool, _ in sorted(assessed, key=lambda each: each[0].version)}
     problems += [secret_problem(other, one) for one, other in same_secret(newest.values())]
     problems += [route_problem(other, one) for one, other in same_route(newest.values())]
+    for at, (tool, found) in enumerate(assessed):  # what of all problems is its own, so that it is not deployable
+        mine = (each for each in problems if each.file == tool.source.document.file)
+        assessed[at] = tool, replace(found, problems=tuple(mine))
     answer: dict[str, Any] = {
         "tools": [_as_json(*each) for each in assessed],
         "problems": [each.to_json() for each in problems],
@@ -153,11 +158,11 @@ def _lines(tool: FlowTool, assessment: RiskAssessment) -> list[str]:
 
 
 def _as_json(tool: FlowTool, assessment: RiskAssessment) -> dict[str, Any]:
+    source = {"file": tool.source.document.file, "digest": tool.source.digest}
     return {
         "name": tool.name,
         "version": tool.version,
-        "file": tool.source.document.file,
-        "digest": tool.source.digest,
+        **source,
         "risk": assessment.risk,
         "deployable": assessment.deployable,
         "concurrencyStrategy": assessment.concurrency,

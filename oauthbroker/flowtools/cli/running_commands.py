@@ -214,17 +214,8 @@ def _input(given: str) -> Any:
 def _row(run: RunLine) -> dict[str, Any]:
     from oauthbroker.flowtools.entities.database import iso
 
-    return {
-        "run": run.id,
-        "tool": run.tool,
-        "version": run.version,
-        "state": run.state,
-        "code": run.code,
-        "message": run.message,
-        "notes": list(run.notes),
-        "actor": run.caller,
-        "started": iso(run.started),
-    }
+    shown = {name: getattr(run, name) for name in ("tool", "version", "state", "code", "message")}
+    return {"run": run.id, **shown, "notes": [*run.notes], "actor": run.caller, "started": iso(run.started)}
 
 
 def _lines(row: dict[str, Any]) -> Iterator[str]:

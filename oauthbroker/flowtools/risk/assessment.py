@@ -8,7 +8,7 @@ from typing import Final
 
 from oauthbroker.flowtools.risk import rules
 from oauthbroker.flowtools.risk.rules import FlowFinding, order, paths
-from oauthbroker.flowtools.specification.expression_text import ExpressionRefused, folded
+from oauthbroker.flowtools.specification.expression_text import ExpressionRefused, folded, rewritten
 from oauthbroker.flowtools.specification.expressions import (
     DYNAMIC,
     NO_NAMES,
@@ -76,6 +76,7 @@ def assess(tool: FlowTool, policies: Iterable[Policy] = (), entities: Collection
         problems.append(tool.source.problem(("flow", "nodes"), what, "split the tool"))
     else:
         problems += expressions.problems()
+        problems += _unseen(tool, known, expressions.checked)
     risk = rules.risk_of(found)
     notes = [*_idle(tool), *_may_be_null(tool, expressions.checked.values())]
     if tool.risk_level not in {None, risk}:
@@ -144,6 +145,27 @@ class _Expressions:
                 yield self._tool.source.problem(path, f"{error.what} (character {error.column})", hint)
 
 
+def _unseen(tool: FlowTool, known: Mapping[str, Policy], checked: Mapping[Keys, Expression]) -> Iterator[ConfigProblem]:
+    """Yield where a policy that reads `amount` sees no number: in a payment, or in the input."""
+    names, numbers = names_of_schema(tool.input, "input").types, {NUMBER, DYNAMIC}
+    in_input = names.get("input.amount", names.get("input")) in numbers
+    unseen = list[Keys]()
+    payments = [node for node in tool.nodes.values() if node.type == "payment"]
+    for node in payments:
+        fields, path = node.config.get("fields", {}), (*node.path, "config", "fields", "amount")
+        mapped = [edge.data_mapping.values() for edge in tool.edges if edge.target == node.id]
+        seen = all("amount" in each for each in mapped) if any(mapped) else in_input and not fields
+        if not (seen if "amount" not in fields else path not in checked or checked[path].type in numbers):
+            unseen.append(path)
+    for path, name in policy_names(tool):
+        if name not in known or "amount" not in rewritten(known[name].condition, frozenset()).reads:
+            continue
+        of_input = path[0] != "policies" or not payments
+        for place in ([] if in_input else [path]) if of_input else unseen:
+            what = f"the policy {name} reads amount, which is no number here"
+            yield tool.source.problem(place, what, "write an `amount` that is one")
+
+
 def _idle(tool: FlowTool) -> Iterator[str]:
     """Tell of the retry and timeout nodes that stand before no external node: each has one edge at most."""
     after = {edge.source: tool.nodes[edge.target] for edge in tool.edges}
@@ -164,6 +186,9 @@ def _may_be_null(tool: FlowTool, expressions: Iterable[Expression]) -> Iterator[
         used = {path.partition(".")[0] for each in known for path in each.reads if "." in path}
         if used & set(names) and not any(each.compares_with_null(name) for each in known for name in names):
             yield f"{node.id}: it may find no row; compare it with null first, else the answer is notFound"
+        for name, text in node.config.get("filter", {}).items():
+            if text.strip() in names_of_schema(tool.input, "input").optional:
+                yield f"{node.id}: {text.strip()} may be absent, and then no row fits its filter {name}"
 
 
 def _bound_by(node: Node, result: str) -> Names:

@@ -98,6 +98,8 @@ def _decide(ways: Lifecycle, run: RunRecord, decision: str, *, by: str, account:
     """Write a decision about a stopped run to the audit log, and to the database. Raises ValueError for another one."""
     if run.state != journal.ESCALATED:
         raise ValueError("the run does not wait for a decision")
+    if run.due is None or run.due <= ways.now:
+        raise ValueError("the time for a decision has ended, and the run fails: call the tool again")
     ways.audit(RunDecided(**of_run(run), decision=decision, actor=account, by=by))
     waiting = sa.update(DECISION).where(DECISION.c.run == run.id, DECISION.c.decision == ASKED)
     ways.connection.execute(waiting.values(decision=decision, by=_person(by, account), at=ways.now))

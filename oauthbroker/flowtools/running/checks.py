@@ -12,6 +12,7 @@ from oauthbroker.flowtools.running.effects import whole
 from oauthbroker.flowtools.running.flow import ReadyFlow, bound_at_start
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed, input_invalid, json_fault, pointer
+from oauthbroker.flowtools.specification.policies import FACTS
 
 Facts = Mapping[str, Any]  # what the condition of a policy reads
 
@@ -97,23 +98,13 @@ class Escalated(Exception):
         self.policy = policy
 
 
-def facts_of(
-    data: Any, *, rows: int = 0, amount: Any = None, requests_per_minute: int = 0, payments_to_roll_back: int = 0
-) -> Facts:
-    """Return what conditions read. `amount` is that of a payment; without one it is the input's member of that name."""
-    given = amount if _is_number(amount) else data.get("amount") if isinstance(data, dict) else None
-    return {
-        "rows": rows,
-        "amount": given if _is_number(given) else 0.0,
-        "requestsPerMinute": requests_per_minute,
-        "writesOutsideTransaction": 0,  # a flow with such a write is red and never runs
-        "paymentsToRollBack": payments_to_roll_back,
-        "input": data,
-    }
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def facts_of(data: Any, payment: Facts | None = None, *, pays: bool = False, **counted: int) -> Facts:
+    """Return what conditions read. `amount` is the member of a `payment`, else of the input; None if it is no number, 0
+    where each payment is looked at by itself (`pays`). A flow with writes outside of transactions never runs."""
+    amount = (data if payment is None else payment).get("amount")
+    is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
+    seen = amount if is_number else 0.0 if pays else None
+    return {**dict.fromkeys(FACTS.types, 0), "amount": seen, "input": data, **counted}
 
 
 def evaluate_policies(
@@ -124,8 +115,10 @@ def evaluate_policies(
     notes = []
     for name in names:
         policy, condition = flow.policies[name]
+        if facts["amount"] is None and "amount" in condition.reads:
+            raise FlowFailed("policyBlocked", f"{name}: it reads amount, and there is no number of this name")
         try:
-            triggered = condition.value({**facts, "parameters": policy.parameters})
+            triggered = condition.value({**facts, "amount": facts["amount"] or 0.0, "parameters": policy.parameters})
         except EvaluationFailed:
             raise FlowFailed("policyBlocked", f"{name}: its condition has no value") from None
         if triggered is False:

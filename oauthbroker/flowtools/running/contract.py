@@ -167,7 +167,8 @@ class FlowRuns(Worker):
             minute = journal.runs_since(connection, tool.name, now - 60) if tool.policies else 0
             notes = list[str]()
             try:
-                facts = checks.facts_of(call.data, requests_per_minute=minute + 1)
+                pays = any(node.type == "payment" for node in tool.nodes.values())
+                facts = checks.facts_of(call.data, pays=pays, requestsPerMinute=minute + 1)
                 notes = checks.evaluate_policies(flow, facts, tool.policies)
             except checks.Escalated as error:
                 state, message, stop = journal.ESCALATED, str(error), error.policy

@@ -141,12 +141,18 @@ def row_id(run: str, node: str) -> str:
     return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
 
 
+def _absent(node: Node, filter_: Values) -> list[str]:
+    """Return what of a filter is null, and not written as `null`: no row fits an absent value."""
+    written = node.config.get("filter", {})
+    return [name for name, value in filter_.items() if value is None and written.get(name, "").strip() != "null"]
+
+
 def read_rows(rows: Rows, entities: Mapping[str, Entity], node: Node, filter_: Values, *, lock: bool) -> Any:
     """Return the rows that a read node asks for; for a read of one row, that row or None."""
     entity, parts = read_from(entities, node.config)
     assert entity is not None  # noqa: S101  (ready has found it)
     limit = node.config.get("limit", MOST_COMPOSITES if parts else MOST_ROWS)
-    found = rows.read_with(entity.name, parts, filter_, limit, lock=lock)
+    found = [] if _absent(node, filter_) else rows.read_with(entity.name, parts, filter_, limit, lock=lock)
     if is_one(node.config):
         return found[0] if found else None
     return found
@@ -163,6 +169,8 @@ def change_rows(rows: Rows, node: Node, filter_: Values, fields: Values, now: Ca
     """Update, move or delete rows, and return them as they are then. Raises FlowFailed."""
     config, name = node.config, node.config["entity"]
     limit = config.get("limit", MOST_ROWS)
+    if absent := _absent(node, filter_):
+        raise FlowFailed("valueMissing", f"{node.id}: its filter {absent[0]} is null, which fits no row of a write")
     if node.operation == "softDelete":
         found = rows.soft_delete(name, filter_, now(), limit)
     else:

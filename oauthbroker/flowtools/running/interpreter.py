@@ -95,7 +95,7 @@ class Interpreter:
     def enforce(self) -> None:
         """Check the invariants of the rows that were changed, then the policies against the touched rows."""
         self._rows.check_invariants()
-        self._judge(self.facts(), self.flow.tool.policies)
+        self._judge(self.facts(pays=True), self.flow.tool.policies)
 
     def commit(self, *, seconds: float = 0.0, cancellable: bool = True) -> None:
         """Commit rows and steps, if the run is still ours, with a lease for another call outside of `seconds`."""
@@ -196,7 +196,7 @@ class Interpreter:
         if before is not None and before.state in {journal.SENT, journal.UNKNOWN} and not again:
             self._unknown(node, before.attempts)
         if node.type == "payment":
-            self._judge(self.facts(amount=effect.fields.get("amount")), self.flow.tool.policies)
+            self._judge(self.facts(payment=effect.fields), self.flow.tool.policies)
         self.enforce()
         attempt, uncertain = before.attempts if before else 0, before is not None and before.state == journal.SENT
         while True:

@@ -85,7 +85,7 @@ class Lifecycle:
     def take(self, run: RunRecord, lease: float, *, wakes: bool) -> RunRecord | None:
         """Take a run for this process; None if it is not due, or has ended. `wakes`: a waiting one, too. What a run
         waits for ends it at its deadline. One that was taken often without a step goes to its end."""
-        woken = wakes and run.state == journal.WAITING
+        woken = wakes and run.state == journal.WAITING and run.due is not None and run.due > self.now
         if run.due is None or (run.due > self.now and not woken):
             return None
         if run.state == journal.FAILING and run.takes > MOST_TAKES:

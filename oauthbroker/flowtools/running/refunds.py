@@ -38,7 +38,7 @@ def owed_notes(interpreter: Interpreter) -> list[str]:
     if not owed:
         return []
     try:
-        facts = interpreter.facts(payments_to_roll_back=owed)
+        facts = interpreter.facts(pays=True, paymentsToRollBack=owed)
         return evaluate_policies(interpreter.flow, facts, interpreter.flow.tool.policies, may_stop=False)
     except FlowFailed as error:
         return [error.message]

@@ -97,6 +97,8 @@ class HttpCalls:
     async def _answered(self, call: PluginCall, flow: ReadyFlow) -> Response:
         actor: Actor | None = call.request.state.actor
         try:
+            if actor is None:
+                authorise(flow, None)  # a stranger learns no rule of the input
             in_query = call.request.method in _IN_QUERY
             data = from_query(flow.tool.input, call.query.model_extra or {}) if in_query else await _body(call)
             key = caller_key(call.request.headers.getlist("idempotency-key"), actor)
@@ -148,7 +150,8 @@ async def _body(call: PluginCall) -> Any:
     if not raw:
         return {}
     kind, _, parameter = call.request.headers.get("content-type", "").lower().partition(";")
-    if kind.strip() != "application/json" or parameter.strip() not in {"", "charset=utf-8"}:
+    is_coded = call.request.headers.get("content-encoding", "identity") != "identity"
+    if kind.strip() != "application/json" or parameter.strip() not in {"", "charset=utf-8"} or is_coded:
         raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
     try:
         return decode_json(raw, Code.REQUEST_INVALID)

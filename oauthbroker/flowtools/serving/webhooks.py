@@ -41,13 +41,13 @@ class Webhooks:
 
     async def authenticate(self, request: Request) -> str:
         """Verify the signature, and keep the flow and the event's id in the request's state. Raises `notFound` for
-        another tool, `configInvalid` without a secret, and `unauthenticated`."""
+        another tool, and `unauthenticated`, also without a secret: a finding says so, and a stranger learns nothing."""
         flow = self._service.serving.get(request.path_params["name"])
         if flow is None or flow.tool.trigger.type != "webhook":
             raise BrokerError(Code.NOT_FOUND)
         secrets = await self._secrets(flow)
         if not secrets:
-            raise BrokerError(Code.CONFIG_INVALID, note="the secret of a webhook is missing")
+            raise BrokerError(Code.UNAUTHENTICATED, note=self._problem(flow).text)
         event = verified(
             flow.tool.trigger.signature,
             request.headers,
@@ -78,7 +78,7 @@ class Webhooks:
         name = flow.tool.trigger.webhook_secret
         kind = "" if flow.tool.trigger.signature != "standard" else f", or does not begin with {STANDARD}"
         text = f"The secret {name} of the webhook {flow.tool.name} is missing{kind}. Its calls are refused."
-        return finding("webhookSecretMissing", text, "Run `oauthbroker flow secret set`.")
+        return finding("webhookSecretMissing", text, f"Run `oauthbroker flow secret set {name}`.")
 
 
 def verified(

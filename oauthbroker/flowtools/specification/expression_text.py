@@ -17,7 +17,8 @@ FUNCTIONS: Final = (
 _MACROS: Final = frozenset({"all", "exists", "exists_one", "filter"})
 _IN_PYTHON: Final = frozenset({"concat", "diffDays"})
 _OPENED: Final = {"concat": ("concat", "([", "])"), "length": ("double", "(size(", "))")}  # as CEL has it
-_MOST_ITERATIONS: Final = 10_000  # of the library, for all loops of an evaluation
+MOST_WORK: Final = 20_000_000  # values that loops read; a second or two of CPU time
+MOST_ROUNDS: Final = 10_000  # fewer: of the library, for all loops of an evaluation
 _CALL: Final = 30  # what a call of a function in Python costs, in values that CEL reads
 _LITERALS: Final = 128  # values of the longest text of an expression, 4,096 characters
 _TOKEN = re.compile(
@@ -40,7 +41,8 @@ class ExpressionRefused(ValueError):
 @dataclass(kw_only=True)
 class Loops:
     """What the bodies of loops have: how deep they nest, their words, the calls of functions in Python, the paths that
-    they read from outside of all loops, and how often they use the variables of loops."""
+    they read from outside of all loops, and how often they use the variables of loops. `ranges` are the path of the
+    list of each loop, empty for another value, whether the loop is inside of another one, and whether it filters."""
 
     depth: int = 0
     words: int = 0
@@ -48,6 +50,7 @@ class Loops:
     paths: list[str] = field(default_factory=list)
     variables: int = 0
     makes_lists: bool = False
+    ranges: list[tuple[str, bool, bool]] = field(default_factory=list)
 
     def work(self, values: Mapping[str, Any], read: Collection[Any]) -> int:
         """Return a bound on the values that the loops read. It follows from the text and the data alone, so that it is
@@ -55,12 +58,18 @@ class Loops:
         if not self.depth:
             return 0
         whole = _LITERALS + sum(map(size, read))
-        times = min(_MOST_ITERATIONS, whole) if self.depth == 1 and not self.makes_lists else _MOST_ITERATIONS
+        times = min(MOST_ROUNDS, whole) if self.depth == 1 and not self.makes_lists else MOST_ROUNDS
         once = self.words + _CALL * self.calls + sum(size(looked_up(values, path)) for path in self.paths)
         # The elements of one loop are its list; those of an outer loop are read again in each round of an inner one.
         element = whole if self.makes_lists else max(map(_largest_element, read), default=0)
         elements = whole if self.depth == 1 and not self.makes_lists else times * element
-        return times * once + self.variables * elements
+        rounds, copies, longest = 0, 0, max(map(_longest, read), default=0)
+        for path, is_inner, filters in self.ranges:
+            there = looked_up(values, path)
+            length = len(there) if isinstance(there, list | Mapping) else 0 if path else longest
+            rounds += length if path and not is_inner else 0
+            copies += filters * length * (length if self.depth == 1 else times) // 2  # the library copies in each round
+        return MOST_WORK + 1 if rounds >= MOST_ROUNDS else times * once + self.variables * elements + copies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +93,12 @@ def size(value: Any) -> int:
         return 1 + len(value) // 32
     inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     return 1 + sum(size(each) for _, each in inner)
+
+
+def _longest(value: Any) -> int:
+    """Return the length of the longest list or map in a value."""
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return max((len(inner), *map(_longest, inner)))
 
 
 def _largest_element(value: Any) -> int:
@@ -146,6 +161,7 @@ def _loops(tokens: list[_Token]) -> Loops:
         if word == "(":
             is_loop = before in _MACROS and at + 1 < len(tokens)
             brackets.append(after if is_loop else "")
+            loops.ranges += [(_path_before(tokens, at - 3), bool(open_), before == "filter")] if is_loop else []
             loops.depth = max(loops.depth, len(open_) + is_loop)
         elif word == ")" and brackets:
             brackets.pop()
@@ -176,6 +192,13 @@ def _path(tokens: list[_Token], at: int) -> str:
         at += 2
         steps.append(tokens[at][1])
     return ".".join(steps)
+
+
+def _path_before(tokens: list[_Token], at: int) -> str:
+    """Return the path that ends at a token; empty for another value, such as that of a call."""
+    while at >= 2 and tokens[at - 1][1] == ".":
+        at -= 2
+    return _path(tokens, at) if at >= 0 and _is_name(tokens, at) else ""
 
 
 def _around(tokens: list[_Token], at: int) -> tuple[str, str]:

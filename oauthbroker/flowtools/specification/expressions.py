@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from oauthbroker.flowtools.specification.expression_text import (
+    MOST_WORK,
     CelText,
     ExpressionRefused,
     folded,
@@ -24,7 +25,6 @@ from oauthbroker.flowtools.specification.failures import json_fault, scalar_faul
 
 LONGEST_TEXT: Final = 65_536
 MOST_IN_RESULT: Final = 100_000  # values of a list or map
-MOST_WORK: Final = 20_000_000  # values that loops read; a second or two of CPU time
 _MOST_PROPERTIES: Final = 500
 _OPEN: Final = frozenset({"$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "patternProperties", "if", "nullable"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -231,6 +231,8 @@ def _diff_days(start: str, end: str) -> float:
 
 def _refusal(text: str, places: list[tuple[int, int]], ids: Mapping[str, str]) -> ExpressionRefused:
     found = _PROBLEM.search(text)
+    if "map key type" in text:
+        return ExpressionRefused("a map with a name that is no text", "write each name as a text, such as {'a': 1}")
     if not found:
         return ExpressionRefused("too deep, or too long", "split it over several transform nodes")
     at = max(int(found[2]) - 1, 0)

@@ -61,7 +61,14 @@ async def read_body(request: Request, model: type[M], still: Still) -> M:
         raise ClientDisconnect
     if waits or len(parts) > 1:
         await still()
-    return parsed(model, b"".join(parts))
+    try:
+        return parsed(model, b"".join(parts))
+    except RequestInvalid:
+        raise
+    except BrokerError:
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE) from None
+        raise
 
 
 def is_json(content_type: bytes) -> bool:

@@ -109,4 +109,4 @@ def health_routes(health: HealthCheck, readiness: Readiness, mac: Mac) -> list[B
         body = {"status": "unready", "problems": list(problems)} if problems else {"status": "ready"}
         return JSONResponse(body, 503 if problems else 200, headers=security_headers())
 
-    return [route("/healthz", show_health, "GET"), route("/readyz", show_readiness, "GET")]
+    return [route("/healthz", show_health, "GET", "HEAD"), route("/readyz", show_readiness, "GET", "HEAD")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -107,6 +108,31 @@ def test_check_tells_of_a_member_that_no_row_of_the_entity_has(tmp_path, monkeyp
     found = json.loads(run("check", "--json", "tool.json", "--entity", "order.json").output)["problems"]
     assert len(hints) == len(found), found
     assert all("row of Order, which has no such field" in each["what"] and "n" in each["hint"] for each in found)
+
+
+def test_a_tool_with_a_problem_of_any_kind_is_told_as_not_deployable(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "order.json").write_text(json.dumps({"name": "Order", "fields": {"n": {"type": "number"}}}))
+    tool = written({"a": "transform", "r": "read"}, chain("a", "r"))
+    tool["flow"]["edges"][0]["dataMapping"] = {"x": "limit"}
+    (tmp_path / "tool.json").write_text(json.dumps(tool), "utf-8")
+    answer = json.loads(run("check", "--json", "tool.json", "--entity", "order.json").output)
+    assert (1, ["no"]) == (len(answer["problems"]), [each["deployable"] for each in answer["tools"]])
+    assert "tool version 1: green, not deployable" in run("check", "tool.json", "--entity", "order.json").output
+
+
+def test_a_map_whose_names_are_no_texts_is_refused_by_its_cause(tmp_path):
+    (tmp_path / "tool.json").write_text(json.dumps(written({"a": ("transform", {"expression": "{1: 2}"})}, [])))
+    assert "A map with a name that is no text" in run("check", tmp_path / "tool.json").output
+
+
+def test_new_writes_files_that_no_other_user_can_change(tmp_path):
+    before = os.umask(0)
+    try:
+        assert 0 == run("new", tmp_path / "made").exit_code
+    finally:
+        os.umask(before)
+    assert [] == [each for each in (tmp_path / "made").rglob("*") if each.is_file() and each.stat().st_mode & 0o022]
 
 
 def test_check_says_that_entities_were_not_checked_where_none_are_named(tmp_path, monkeypatch):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import time
+from contextlib import suppress
 from functools import reduce
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
+from oauthbroker.flowtools.specification.expression_text import MOST_ROUNDS, ExpressionRefused
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Names, Scope
 from oauthbroker.flowtools.specification.failures import json_fault, scalar_fault
 from tests.kit.forms import examples
@@ -118,3 +119,49 @@ def test_a_json_value_has_a_fault_or_every_expression_reads_it_as_it_is(value):
         return
     assert json.loads(json.dumps(value, allow_nan=False)) == value
     assert OPEN.compile("d == [d][0]").value({"d": value, "l": [], "t": ""}) is True
+
+
+@pytest.mark.rule("000-dsl-4")
+@pytest.mark.parametrize(
+    "text", ["l.all(x, x >= 0)", "l.exists_one(x, x == 1)", "d.a.exists(x, x < 0)", "d.m.all(x, true)"]
+)
+def test_a_loop_over_its_most_values_is_done_and_over_one_more_fails_before_it_begins(text):
+    for more, ends in ((-1, True), (0, False), (90_000, False)):
+        many = [float(each) for each in range(MOST_ROUNDS + more)]
+        values = {"l": many, "d": {"a": many, "m": dict.fromkeys(map(str, many), 1.0)}, "t": ""}
+        if ends:
+            OPEN.compile(text).value(values)
+            continue
+        begun = time.process_time()
+        with pytest.raises(EvaluationFailed, match="more work than is allowed"):
+            OPEN.compile(text).value(values)
+        assert time.process_time() - begun < 2
+
+
+@pytest.mark.rule("000-dsl-4")
+def test_the_loops_of_an_expression_share_their_rounds():
+    half, two = [1.0] * (MOST_ROUNDS // 2), OPEN.compile("l.all(x, x > 0) && d.all(x, x > 0)")
+    assert two.value({"l": half, "d": half[1:], "t": ""}) is True
+    with pytest.raises(EvaluationFailed, match="more work than is allowed"):
+        two.value({"l": half, "d": half, "t": ""})
+
+
+@pytest.mark.rule("000-dsl-4")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "length(l.filter(x, x > 1)) > 0",
+        "length(d[0].filter(x, x > 1)) > 0",
+        "d.all(y, length(y.filter(x, x > 1)) > 0)",
+        "length(l.filter(x, x > 1).filter(x, x > 2)) > 0",
+    ],
+)
+def test_a_filter_that_copies_too_much_fails_before_it_begins(text):
+    def ends(length: int) -> bool:
+        many = [float(each) for each in range(length)]
+        begun = time.process_time()
+        with suppress(EvaluationFailed):
+            return bool(OPEN.compile(text).value({"l": many, "d": [many], "t": ""}))
+        return time.process_time() - begun > 2
+
+    assert (ends(300), ends(9999)) == (True, False)

@@ -225,9 +225,9 @@ def test_a_call_with_several_faults_ends_at_the_first_step_that_has_one(tmp_path
         ({"amount": 9, "n": -1}, None, "inputInvalid"),
         ({**CALL, "amount": 9, "n": -1}, None, "unauthenticated"),
         ({**CALL, "amount": 9, "n": -1}, STAFF, "policyBlocked"),
-        ({**CALL, "n": -1}, STAFF, "assertFailed"),
-        ({**CALL, "n": -2}, STAFF, "invariantBroken"),
-        ({**CALL, "n": 2}, STAFF, "outputInvalid"),
+        ({**CALL, "amount": 3, "n": -1}, STAFF, "assertFailed"),
+        ({**CALL, "amount": 3, "n": -2}, STAFF, "invariantBroken"),
+        ({**CALL, "amount": 3, "n": 2}, STAFF, "outputInvalid"),
     ]
     assert [code for _, _, code in faults] == [world.runs.call(flow, data, actor).code for data, actor, _ in faults]
     assert [1] == [row["total"] for row in world.rows("Order")]

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 import oauthbroker.flowtools
-from oauthbroker.flowtools.running.approvals import approve, cancel, retry
+from oauthbroker.flowtools.running.approvals import approve, cancel, decline, retry
 from oauthbroker.flowtools.running.contract import Call
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import ENDED, RUN, STEP
@@ -148,6 +148,25 @@ def test_a_wait_ends_at_its_deadline(world: World) -> None:
     assert 13 * 86_400 < (world.runs.find(run).due or 0.0) - world.runs.find(run).started
     assert ("failed", "undecided") == take(world, flow, run)
     assert ["failed"] == ends(world, run)
+
+
+@pytest.mark.parametrize("decide", [approve, decline])
+def test_a_decision_behind_its_deadline_is_refused_and_the_run_fails(world: World, decide: Any) -> None:
+    flow = world.flow(PAYS, chain(*PAYS), policies=["p", "paymentRollback"], idempotencyKey="input.id")
+    run = str(world.runs.call(flow, {**CALL, "amount": 6}, STAFF).run)
+    pass_time(world)
+    with pytest.raises(ValueError, match="the time for a decision has ended"):
+        decide(world.database, run, audit=world.entries, **ADA)
+    assert ("failed", "undecided", []) == (*take(world, flow, run), world.shop.sent)
+    assert ["escalated", "failed"] == [outcome for _, _, outcome, _ in world.audit()]
+
+
+def test_a_repeated_call_does_not_wake_a_run_behind_its_deadline(world: World) -> None:
+    flow = world.flow(PAYS, chain(*PAYS), policies=["paymentRollback"], idempotencyKey="input.id")
+    world.runs.accept(flow, CALL, STAFF)
+    stored(world, state="waiting")
+    result = world.runs.call(flow, CALL, STAFF)
+    assert ("failed", "consentRefused", []) == (result.state, result.code, world.shop.sent)
 
 
 @pytest.mark.parametrize("where", ["before it begins", "behind a charge", "while it waits"])

@@ -48,6 +48,52 @@ def test_a_read_binds_its_id_and_the_name_of_its_entity_and_is_limited(world, co
     assert {"result": answer} == world.runs.call(world.flow(nodes, chain(*nodes)), CALL, STAFF).output
 
 
+@pytest.mark.parametrize("operation", ["update", "transition", "softDelete"])
+@pytest.mark.parametrize("data", [{}, {"note": None}])
+def test_a_write_whose_filter_is_absent_fails_and_changes_no_row_without_a_value(world, operation, data):
+    world.add("Order", "a", **ANN, total=1)
+    config = {"filter": {"note": "input.note"}, "limit": 9, **({"to": "paid"} if operation == "transition" else {})}
+    more = {} if operation == "softDelete" else {"fields": {"total": "9.0"}}
+    nodes = {"tx": BEGIN, "w": order(operation, **config, **more)}
+    note = {"type": ["string", "null"]}
+    schema = {"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}, "note": note}}
+    flow, before = world.flow(nodes, chain(*nodes), input=schema), world.rows("Order")
+    result = world.runs.call(flow, {**CALL, **data}, STAFF)
+    assert ("valueMissing", before) == (result.code, world.rows("Order"))
+    assert "w: its filter note is null, which fits no row of a write" == result.message
+    assert any(
+        each.startswith("w: input.note may be absent, and then no row fits its filter note")
+        for each in flow.assessment.notes
+    )
+
+
+def test_a_write_with_null_as_its_filter_means_the_rows_without_a_value(world):
+    world.add("Order", "a", **ANN, total=1)
+    world.add("Order", "b", **ANN, total=1, note="kept")
+    nodes = {"tx": BEGIN, "w": order("update", filter={"note": " null "}, limit=9, fields={"total": "9.0"})}
+    assert "succeeded" == world.runs.call(world.flow(nodes, chain(*nodes)), CALL, STAFF).state
+    assert {"a": 9.0, "b": 1.0} == {row["id"]: row["total"] for row in world.rows("Order")}
+
+
+@pytest.mark.parametrize(("limit", "found"), [(1, "none"), (9, "empty")])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_read_whose_filter_is_absent_finds_no_row(world, limit, found, mapped):
+    world.add("Order", "a", **ANN, total=1)
+    config = {"entity": "Order", "limit": limit, **({} if mapped else {"filter": {"note": "input.note"}})}
+    shown = ("transform", {"expression": "order == null ? 'none' : order == [] ? 'empty' : 'some'"})
+    nodes = {"m": ("transform", {"expression": "{'x': 1}"}), "r": ("read", config), "t": shown}
+    schema = {"type": "object", "properties": {"id": {"type": "string"}, "note": {"type": "string"}}}
+    tool = written(nodes, chain(*nodes), "m", input=schema, idempotencyKey=None)
+    if mapped:
+        tool["flow"]["edges"][0]["dataMapping"] = {"absent": "note"}
+    flow = world.ready(tool)
+    assert {"result": found} == world.runs.call(flow, CALL, STAFF).output
+    said = [
+        each for each in flow.assessment.notes if each.startswith("r: input.note may be absent, and then no row fits")
+    ]
+    assert mapped != bool(said)
+
+
 def test_a_write_creates_updates_moves_and_deletes(world):
     one = {"filter": {"id": "made.result.id"}}
     fields = {"customerId": "input.id", "total": "2.5"}
