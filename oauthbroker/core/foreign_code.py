@@ -1,9 +1,7 @@
-"""Run code of another package. What it raises ends there, and is told by its type and its line: its text may quote a
-secret."""
+"""Run code of another package. Its exceptions end there, reported by type and line: a text may quote a secret."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import traceback
 from collections.abc import Iterator
@@ -13,12 +11,11 @@ from typing import Final
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import described
 
-_BETWEEN: Final = sys.stdlib_module_names | {"oauthbroker", "click", "starlette", "typer"}  # that run the other's code
-_PASSED: Final = (BrokerError, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
+_BETWEEN: Final = sys.stdlib_module_names | {"oauthbroker", "click", "jinja2", "pydantic", "starlette", "typer"}
 
 
 class ForeignFault(Exception):
-    """Code of another package failed: `whose` says which, and what it was asked for; `why` has no text of its own."""
+    """Code of another package failed: `whose` names package and call, `why` is no text of the package."""
 
     def __init__(self, whose: str, why: str) -> None:
         super().__init__(f"{whose}: {why}")
@@ -26,7 +23,7 @@ class ForeignFault(Exception):
 
 
 class MisuseError(BrokerError):
-    """`requestInvalid` for what code of another package passed to the broker. No caller of that code can correct it."""
+    """`requestInvalid` for a wrong value that code of another package passed to the broker, not that code's caller."""
 
     def __init__(self, note: str) -> None:
         super().__init__(Code.REQUEST_INVALID, note=note)
@@ -34,13 +31,13 @@ class MisuseError(BrokerError):
 
 @contextmanager
 def foreign_code(whose: str, *passed: type[BaseException]) -> Iterator[None]:
-    """Run a block of another package's code. Raises `ForeignFault` for all that it raises, `SystemExit` included, but
-    `BrokerError`, those of `passed`, and what comes from outside of it: a cancellation, and Ctrl-C."""
+    """Run a block of another package's code. Raises `ForeignFault` for each exception of it, and for `SystemExit`, but
+    not for `BrokerError`, those of `passed`, a cancellation and Ctrl-C, which come from outside of it."""
     try:
         yield
         return
-    except BaseException as error:
-        if isinstance(error, (*_PASSED, *passed)) and not isinstance(error, MisuseError):
+    except (Exception, SystemExit) as error:
+        if isinstance(error, (BrokerError, *passed)) and not isinstance(error, MisuseError):
             raise
         fault = ForeignFault(whose, why_of(error))
     raise fault

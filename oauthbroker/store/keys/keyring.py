@@ -102,18 +102,18 @@ class Keyring:
 
     def wrapped_for(self, keks: Iterable[KeyProvider]) -> Keyring:
         """Return the keyring with a new data key, wrapped once by each of these keys and no other. Raises what a key
-        raises that cannot be used, and `keyUnknown` for one that does not open what it has wrapped."""
+        raises that cannot be used, and `keyUnknown` for one that does not open its own wrap."""
         data_key, context, wraps = os.urandom(32), form.wrap_context(self.store_id, self.epoch), list[Wrap]()
         for kek in keks:
             wraps.append(Wrap(kek.id(), form.b64(kek.wrap(data_key, context)), self.epoch))
             if form.unwrapped(kek, wraps[-1], self.store_id) != data_key:
-                raise BrokerError(Code.KEY_UNKNOWN, note=f"{kek!r} does not open what it has wrapped")
+                raise BrokerError(Code.KEY_UNKNOWN, note=f"{kek!r} does not open its own wrap")
         return self._with(data_key=data_key, wraps=wraps)
 
     def opens_with(self, kek: KeyProvider) -> bool:
         """Tell whether a key opens this keyring now. Asks its service."""
-        wrap = next((each for each in self.wraps if each.kek == kek.id()), None)
         try:
+            wrap = next((each for each in self.wraps if each.kek == kek.id()), None)
             return wrap is not None and form.unwrapped(kek, wrap, self.store_id) == self._data_key
         except BrokerError:
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,15 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.key_services import installed
-from oauthbroker.store.keys.key_encryption_keys import FileKek, KeyProvider
+from oauthbroker.store.keys.key_encryption_keys import EnvKek, FileKek, KeyProvider
 from oauthbroker.store.keys.keyring_home import KeyringFile
-from tests.unit.key_services.test_installed import acme
 
 
 class Faulty:
     """A provider whose methods can be replaced."""
 
     def __init__(self) -> None:
-        sound = acme({"slot": "A"})
+        sound = EnvKek(f"oab-kek-1:{'A' * 43}")
         self.id, self.wrap, self.unwrap, self.health = sound.id, sound.wrap, sound.unwrap, sound.health
 
 
@@ -53,7 +53,7 @@ def faulty() -> Faulty:
 @pytest.fixture
 def provider(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> KeyProvider:
     point = type("Point", (), {"load": lambda _: lambda _settings: faulty})
-    monkeypatch.setattr(installed.metadata, "entry_points", lambda **_: [point()])
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: [point()])
     return installed.installed_provider("acme", {})
 
 
@@ -70,7 +70,7 @@ def refusal(call: Callable[[], object]) -> BrokerError:
 
 
 @faults
-def test_a_provider_that_breaks_is_named_and_nobody_is_told_to_restore_a_backup(
+def test_a_provider_that_breaks_is_named_and_no_operator_is_told_to_restore_a_backup(
     provider: KeyProvider, faulty: Faulty, path: Path, method: Callable[..., Any], said: str
 ) -> None:
     KeyringFile(path, provider).create()
@@ -124,7 +124,7 @@ def test_a_wrap_that_opens_as_other_bytes_replaces_no_keyring(
     provider: KeyProvider, faulty: Faulty, path: Path
 ) -> None:
     faulty.unwrap = lambda *_: bytes(32)
-    assert "does not open what it has wrapped" in refusal(KeyringFile(path, provider).create).note
+    assert "does not open its own wrap" in refusal(KeyringFile(path, provider).create).note
     assert not path.exists()
 
 

@@ -44,7 +44,9 @@ class TestVault(KeyProviderContract):
         return transit(vault, "other")
 
 
-def test_a_keyring_is_opened_by_one_request_and_its_wrap_is_tried_before_it_is_kept(vault: VaultStandIn, tmp_path: Path):
+def test_a_keyring_is_opened_by_one_request_and_its_wrap_is_tried_before_it_is_kept(
+    vault: VaultStandIn, tmp_path: Path
+):
     path = tmp_path / "store" / "data" / "keyring"
     made = KeyringFile(path, transit(vault)).create()
     opened = KeyringFile(path, transit(vault)).load()
