@@ -11,6 +11,7 @@ from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.formatting import HASHED
 from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.foreign_code import MisuseError
 
 Members = dict[str, frozenset[type]]
 _LOGGABLE = frozenset({str, int, bool, NoneType})
@@ -78,13 +79,13 @@ class PluginAuditTypes:
         declared = self._members.get(type(entry))
         if declared is None:
             note = f"spec.plugins of the Broker names no plug-in with the audit entry {entry.type_name()}"
-            raise BrokerError(Code.REQUEST_INVALID, note=note)
+            raise MisuseError(note)
         if any(type(value) not in declared[name] for name, value in vars(entry).items()):
-            raise BrokerError(Code.REQUEST_INVALID, note=f"an audit entry {entry.type_name()} with a wrong member")
+            raise MisuseError(f"an audit entry {entry.type_name()} with a wrong member")
         for name, value in vars(entry).items():
             if name not in HASHED and type(value) in {str, int} and not _fits(value):
                 note = f"an audit entry {entry.type_name()} whose {name} is longer than {LONGEST} characters or 64 bits"
-                raise BrokerError(Code.REQUEST_INVALID, note=note)
+                raise MisuseError(note)
 
 
 def _members_of(plugin: str, entry: type[PluginAuditEntry]) -> Members:

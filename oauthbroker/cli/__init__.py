@@ -211,7 +211,7 @@ def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
             alone = alone.exceptions[0]
         if isinstance(alone, BrokerError | Refused):  # of one task among several
             return _refuse(alone, arguments)
-        return tell_unforeseen(crash), crash
+        return tell_unforeseen(crash, plugin_commands(COMMANDS).foreign(_split(arguments)[1])), crash
     return (status if isinstance(status, int) else 0), None
 
 

@@ -30,6 +30,7 @@ from oauthbroker.config.reading.ignored import IgnoredResource
 from oauthbroker.model.apps import App
 from oauthbroker.model.outgoing_proxy import PROXY_RESOLVES
 from oauthbroker.model.scope_ceiling import NO_RIGHTS
+from oauthbroker.plugins.discovery import declared, problems_of
 from oauthbroker.providers.quirks import quirks_of
 
 REFUSED = 2
@@ -53,7 +54,7 @@ def check_command(
     if path != CONFIG:
         name_config(str(path))
     loaded, problems = _load(path)
-    problems = [*problems, *(_other_databases(loaded, path) if loaded else ())]
+    problems = [*problems, *([*_other_databases(loaded, path), *_broken_plugins(loaded, path)] if loaded else ())]
     warnings = [*_unset(loaded, loaded.env), *loaded.idle_refs, *loaded.unknown_variables] if loaded else []
     if strict:
         problems, warnings = [*problems, *warnings], []
@@ -91,6 +92,14 @@ def _other_databases(loaded: Loaded, path: Path) -> Iterator[ConfigProblem]:
         if scheme is not None and scheme[1] not in {"postgresql", "postgres"}:
             what = f"environment {name} is no URL of PostgreSQL"
             yield ConfigProblem.at(SourcePlace(str(path)), f"spec.store.{place}", what, "begin it with postgresql://")
+
+
+def _broken_plugins(loaded: Loaded, path: Path) -> Iterator[ConfigProblem]:
+    """Yield a problem for each function of a named plug-in that a broker could not import."""
+    for name in loaded.settings.plugins:
+        for problem in problems_of(declared(name)):
+            hint = "update the package of the plug-in, or remove its name"
+            yield ConfigProblem.at(SourcePlace(str(path)), "spec.plugins", problem, hint)
 
 
 def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warnings: list[ConfigProblem]) -> None:

@@ -137,5 +137,5 @@ def _advice(found: dict[str, Any]) -> str:
     return "`oauthbroker keys retire` destroys the old seeds." if old else "Nothing to do."
 
 
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
+def _yes(value: bool | None) -> str:
+    return "not tried" if value is None else "yes" if value else "no"

@@ -27,6 +27,11 @@ class PluginCommands:
         plugin = self.plugins.get(name)
         return None if plugin is None else TyperCommand(name, help=plugin.commands[name].help)
 
+    def foreign(self, name: str) -> str:
+        """Return the plug-in of another package that has the command; empty for another one."""
+        plugin = self.plugins.get(name)
+        return "" if plugin is None or plugin.commands[name].app.startswith("oauthbroker.") else plugin.name
+
     def sections(self) -> dict[str, list[tuple[str, str]]]:
         """Return what `--help` lists below each plug-in's name: commands with their help."""
         found: dict[str, list[tuple[str, str]]] = {}

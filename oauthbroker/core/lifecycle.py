@@ -20,7 +20,7 @@ class Notifier:
     """Notifies the waiting tasks of this process of changes; other processes poll."""
 
     def __init__(self, then: Notifier | None = None) -> None:
-        """`then` is signal each time that this one is."""
+        """`then` is notified each time that this one is."""
         self._signal = asyncio.Event()
         self._then = then
 
@@ -36,7 +36,7 @@ class Notifier:
         return self._signal
 
     async def wait(self, seconds: float, signal: asyncio.Event | None = None) -> None:
-        """Return when the notifier rings, has signal since `listen` returned `signal`, or after `seconds`."""
+        """Return at a notification, also one since `listen` returned `signal`, or after `seconds`."""
         try:
             async with asyncio.timeout(max(seconds, 0)):
                 await (signal or self._signal).wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from oauthbroker.audit.plugin_entry import PluginAudit
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.refused import described
+from oauthbroker.core.foreign_code import ForeignFault, foreign_code
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.plugins.declaration import ErasesSubject, SubjectRecords
 from oauthbroker.plugins.discovery import declared, named
@@ -28,10 +28,17 @@ class PluginErasure:
         return found
 
     async def _asked(self, name: str, erases: ErasesSubject, subject: str, *, dry_run: bool) -> SubjectRecords:
+        code = Code.STORE_UNAVAILABLE
         try:
-            return await erases(self.config.bundle, subject, dry_run=dry_run, audit=self.audit)
+            with foreign_code(f"the plug-in {name}, erase"):
+                found = await erases(self.config.bundle, subject, dry_run=dry_run, audit=self.audit)
         except BrokerError as error:
             why, code = error.note or error.code.value, error.code
-        except Exception as error:  # noqa: BLE001  (code of another package: anything may happen)
-            why, code = described(error), Code.STORE_UNAVAILABLE
+        except ForeignFault as fault:
+            why = fault.why
+        else:
+            counts = (found.records, found.ending) if isinstance(found, SubjectRecords) else (None,)
+            if all(type(count) is int and count >= 0 for count in counts):
+                return found
+            why = "it returned no SubjectRecords, or one with a number below 0"
         raise BrokerError(code, note=f"the plug-in {name} does not erase: {why}")

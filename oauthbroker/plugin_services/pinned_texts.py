@@ -24,13 +24,16 @@ class ChangedText:
 
 
 class PinnedTexts:
-    """The pins of one plug-in, in its durable values. Groups and names have no `/`."""
+    """The pins of one plug-in, in its durable values. A group has no `/`."""
 
     def __init__(self, state: PluginState) -> None:
         self._state = state
 
     async def compare(self, group: str, texts: Mapping[str, str]) -> dict[str, bool]:
-        """Return which texts are as they were pinned. Pin new names, and keep the new text of a changed one."""
+        """Return which texts are as they were pinned. Pin new names, and keep the new text of a changed one. Raises
+        ValueError for a group that `approve` could not tell from a name."""
+        if "/" in group:
+            raise ValueError("a group of pinned texts has no `/`")
         known: Mapping[str, str] = await self._state.get(_DIGESTS + group) or {}
         new = {name: texts[name] for name in texts if name not in known}
         new = dict(list(new.items())[: max(0, MOST_PINNED - len(known))])

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.foreign_code import MisuseError
 from oauthbroker.model.token_request import checked_wait
 from oauthbroker.records.plugin_value import PluginValue
 from oauthbroker.repository.plugin_values import PluginValues
@@ -54,7 +55,10 @@ class PluginState:
             value = change(None if before is None else before.value)
             about = before.subjects if before is not None else ()
             if subjects is not None and value is not None:
-                about = tuple(sorted(set(subjects(value))))
+                found = subjects(value)
+                if isinstance(found, str) or not isinstance(found, Collection):
+                    raise MisuseError("`subjects` returned no list")
+                about = tuple(sorted(set(found)))
             with suppress(Conflict):
                 await self._values.write(
                     PluginValue(plugin=self._plugin, key=key, value=value, subjects=about), over=entry
@@ -85,5 +89,5 @@ class PluginState:
 
     def _place(self, key: str) -> Key:
         if not isinstance(key, str) or not 0 < len(key) <= MOST_KEY:
-            raise BrokerError(Code.REQUEST_INVALID, note=f"a key of a plug-in's value has 1 to {MOST_KEY} characters")
+            raise MisuseError(f"a key of a plug-in's value has 1 to {MOST_KEY} characters")
         return self._values.key(self._plugin, key)

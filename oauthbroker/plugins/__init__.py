@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from oauthbroker.core.clock import Clock, SystemClock
     from oauthbroker.core.errors import ConfigCauseError
     from oauthbroker.core.extras import UnfitExtra, check_extra
+    from oauthbroker.core.foreign_code import ForeignFault, foreign_code
     from oauthbroker.core.foreign_text import foreign_text, harmless_text
     from oauthbroker.core.json_schema import json_schema_validator
     from oauthbroker.core.json_values import ValueCounter
@@ -60,6 +61,7 @@ __all__ = [
     "ConfigCauseError",
     "ConfigProblem",
     "EventLease",
+    "ForeignFault",
     "JsonLimits",
     "JwtIssuer",
     "JwtVerifier",
@@ -101,6 +103,7 @@ __all__ = [
     "check_extra",
     "decode_json",
     "demanded_scopes",
+    "foreign_code",
     "foreign_text",
     "harmless_text",
     "json_schema_validator",
@@ -131,6 +134,7 @@ if not TYPE_CHECKING:  # with it, a type checker would accept every name
             "core.clock": {"Clock", "SystemClock"},
             "core.errors": {"ConfigCauseError"},
             "core.extras": {"UnfitExtra", "check_extra"},
+            "core.foreign_code": {"ForeignFault", "foreign_code"},
             "core.foreign_text": {"foreign_text", "harmless_text"},
             "core.json_schema": {"json_schema_validator"},
             "core.json_values": {"ValueCounter"},

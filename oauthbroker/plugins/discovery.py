@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-import traceback
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module, metadata
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.extras import missing_extra
+from oauthbroker.core.foreign_code import ForeignFault, foreign_code, foreign_place
 from oauthbroker.core.foreign_text import LONGEST, harmless_text
 from oauthbroker.plugins.declaration import Plugin, ResourceKind
 
@@ -42,7 +44,7 @@ def declared(name: str) -> Plugin:
     try:
         plugin = found[0].load()
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
-        why = _why(error, found[0].module)
+        why = _why(error)
         broken = _refused(f"the plug-in {name} of {package_of(found[0])} cannot be imported: {why}")
     else:
         if isinstance(plugin, Plugin) and plugin.name == name:
@@ -62,7 +64,7 @@ def named(plugin: Plugin, target: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
-        broken = _refused(f"the plug-in {plugin.name} cannot import {target}: {_why(error, module)}")
+        broken = _refused(f"the plug-in {plugin.name} cannot import {target}: {_why(error)}")
     raise broken
 
 
@@ -92,36 +94,38 @@ def secret_places_of(plugin: Plugin, store: Path, resources: PluginResources) ->
     the plug-in."""
     if not plugin.secret_places:
         return ()
+    whose = f"{plugin.secret_places} of the plug-in {plugin.name}"
     try:
-        return tuple(str(each) for each in named(plugin, plugin.secret_places)(store, resources))
-    except BrokerError:
-        raise
-    except Exception as error:  # noqa: BLE001  (code of another package: anything may happen)
-        broken = _refused(f"{plugin.secret_places} of the plug-in {plugin.name} raised {type(error).__name__}")
-    raise broken
+        with foreign_code(whose):
+            found = named(plugin, plugin.secret_places)(store, resources)
+            places = tuple(found)
+    except ForeignFault as fault:
+        broken = str(fault)
+    else:
+        if not isinstance(found, str) and all(isinstance(each, str | PurePath) for each in places):
+            return tuple(map(str, places))
+        broken = f"{whose}: it returns a list of paths"
+    raise _refused(broken)
 
 
-def _why(error: BaseException, module: str) -> str:
+def problems_of(plugin: Plugin) -> Iterator[str]:
+    """Yield why a running broker could not use what the declaration names."""
+    for target in filter(None, (plugin.open, plugin.erase, plugin.secret_places)):
+        try:
+            if not callable(named(plugin, target)):
+                yield f"{target} of the plug-in {plugin.name} is no function"
+        except BrokerError as error:
+            yield error.note
+
+
+def _why(error: BaseException) -> str:
     """Return why a module cannot be imported: the extra that it needs, or the exception and its line in the module's
     package. The text is repeated of those exceptions alone that speak of code: any other may quote a secret."""
     if extra := missing_extra(error):
         return extra
     text = harmless_text(str(error))[:LONGEST] if isinstance(error, _OF_CODE) else ""
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return f"{said}{_place(error, module.partition('.')[0])}"
-
-
-def _place(error: BaseException, package: str) -> str:
-    """Return the innermost line of the package, with its file; empty if it has none. That of a syntax error is in its
-    text."""
-    if isinstance(error, SyntaxError):
-        return ""
-    lines = [
-        f" at {frame.f_code.co_filename}:{line}"
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__")).partition(".")[0] == package
-    ]
-    return lines[-1] if lines else ""
+    return f"{said}{foreign_place(error)}"
 
 
 def _refused(note: str) -> BrokerError:

@@ -30,7 +30,7 @@ class PluginView:
 
 
 class ShowsPage(Protocol):
-    """Return the page for a page_request. Raises `BrokerError`, such as `notFound`."""
+    """Return the page for a request. Raises `BrokerError`, such as `notFound`."""
 
     def __call__(self, page_request: PluginPageRequest, /) -> Awaitable[PluginView]: ...
 

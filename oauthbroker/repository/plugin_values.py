@@ -10,6 +10,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.foreign_code import MisuseError
 from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json
 from oauthbroker.model.identities import check_subject
 from oauthbroker.records.plugin_value import PluginValue
@@ -85,18 +86,20 @@ class PluginValues:
 
 
 def _body(value: PluginValue) -> bytes:
-    for subject in value.subjects:
-        check_subject(subject)
     try:
+        for subject in value.subjects:
+            check_subject(subject)
         copy = plain_json(value.value, LIMITS)
         problem = "" if copy == value.value else "it would come back changed: use lists, and texts as names of members"
         body = replace(value, value=copy).to_plaintext()
+    except BrokerError:
+        problem = "`subjects` returned a text that is no subject"
     except NotPlainJson as refused:
         problem = refused.problem  # without the place: names of members may be secrets
     except Exception:  # noqa: BLE001  (a method of the value)
         problem = "it cannot be compared with its copy"
     if problem:
-        raise BrokerError(Code.REQUEST_INVALID, note=f"a value of a plug-in is refused: {problem}")
+        raise MisuseError(f"a value of a plug-in is refused: {problem}")
     if len(body) > MOST_BYTES:
-        raise BrokerError(Code.REQUEST_INVALID, note=f"a value of a plug-in has at most {MOST_BYTES // 1024} KiB")
+        raise MisuseError(f"a value of a plug-in has at most {MOST_BYTES // 1024} KiB")
     return body

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -12,9 +11,9 @@ from oauthbroker.audit.plugin_entry import PluginAuditEntry, PluginAuditTypes
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.dataclasses import dataclass, field, replace
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code, ConfigCauseError
+from oauthbroker.core.foreign_code import ForeignFault, MisuseError, foreign_code, why_of
 from oauthbroker.core.lifecycle import Pass
-from oauthbroker.core.refused import described
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.observability.held_locks import HeldLocks
@@ -61,12 +60,12 @@ class PluginTask:
             raise self._refused(self._task)
         self.opened = ready.result()
 
-    def end(self) -> set[asyncio.Task[None]]:
+    def begin_close(self) -> set[asyncio.Task[None]]:
         """Tell the plug-in to close. Return its task, if it has one."""
         self._closing.set()
         return set() if self._task is None else {self._task}
 
-    def note_open(self) -> None:
+    def note_not_closed(self) -> None:
         """Log that the plug-in has not closed."""
         self._log.error("a plug-in does not close")
 
@@ -87,11 +86,14 @@ class PluginTask:
         if self._task is not None and self._task.done():
             found.append(_ENDED)
         try:
-            findings = [] if self.opened.findings is None else [*self.opened.findings()]
-            own = [_scrubbed(each, scrubber) for each in findings[:MOST_FINDINGS]]
-        except (Exception, SystemExit):  # noqa: BLE001  (code of another package: anything may happen)
-            return [*found, _BROKEN]
-        return [*found, *own]
+            with foreign_code("findings"):
+                findings = [] if self.opened.findings is None else [*self.opened.findings()]
+                return [*found, *(_scrubbed(each, scrubber) for each in findings[:MOST_FINDINGS])]
+        except (ForeignFault, BrokerError) as error:
+            why = why_of(error)
+        if self._repeats.is_new("findings", why):
+            self._log.error("the findings of a plug-in fail", error=why)
+        return [*found, _BROKEN]
 
     async def repeat(self, background: Background) -> None:
         """Do background work until this task is cancelled, also where a pass ignores that. A pass does not wait long
@@ -115,14 +117,12 @@ class PluginTask:
     async def _stay(
         self, opens: OpensPlugin, broker: object, resources: PluginResources, ready: asyncio.Future[RunningPlugin]
     ) -> None:
-        try:
+        with foreign_code(self.name):
             async with opens(broker, resources) as opened:
                 if (problem := problem_of(opened)) is not None:
                     raise BrokerError(Code.CONFIG_INVALID, note=problem)
                 ready.set_result(opened)
                 await self._closing.wait()
-        except SystemExit:
-            raise RuntimeError("a plug-in wants to end the process") from None
 
     def _note_end(self, ready: asyncio.Future[RunningPlugin], task: asyncio.Task[None]) -> None:
         """Log the end of a plug-in that was open, and retrieve its exception, which asyncio would print with its
@@ -130,16 +130,17 @@ class PluginTask:
         error = None if task.cancelled() else task.exception()
         if ready.done() and (error is not None or not self._closing.is_set()):
             event = "a plug-in fails to close" if self._closing.is_set() else "a plug-in has ended"
-            self._log.error(event, error=None if error is None else described(error))
+            self._log.error(event, error=None if error is None else why_of(error))
 
     def _refused(self, task: asyncio.Task[None]) -> BrokerError:
         error = task.exception() if task.done() and not task.cancelled() else None
         why, code = f"not within {OPEN_SECONDS:g} s", Code.CONFIG_INVALID
         if isinstance(error, BrokerError):
-            why, code = error.note or error.code.value, error.code
+            why, code = error.note or error.sentence or error.code.value, error.code
         elif task.done():
-            why = "cancelled" if error is None else described(error)
-        return BrokerError(code, note=f"the plug-in {self.name} does not open: {why}")
+            why = "cancelled" if error is None else why_of(error)
+        what = f"the plug-in {self.name} does not open: {why}"
+        return ConfigCauseError(what) if code is Code.CONFIG_INVALID else BrokerError(code, note=what)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -153,7 +154,7 @@ class RunningPlugins:
     audit_log: AuditWriter
     types: PluginAuditTypes = field(init=False)
     _plugin_tasks: list[PluginTask] = field(default_factory=list)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: dict[asyncio.Task[None], tuple[PluginTask, Background]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.types = PluginAuditTypes(self._audit_types)
@@ -173,10 +174,11 @@ class RunningPlugins:
 
     def begin(self) -> None:
         """Begin the background work."""
-        works = [
-            plugin_task.repeat(each) for plugin_task in self._plugin_tasks for each in plugin_task.opened.background
-        ]
-        self._tasks = {asyncio.create_task(work) for work in works}
+        self._tasks = {
+            asyncio.create_task(plugin_task.repeat(each)): (plugin_task, each)
+            for plugin_task in self._plugin_tasks
+            for each in plugin_task.opened.background
+        }
 
     def findings(self) -> dict[str, PluginFinding]:
         """Return the findings of all plug-ins by `<plugin>.<code>`."""
@@ -197,15 +199,16 @@ class RunningPlugins:
         one."""
         for task in self._tasks:
             task.cancel()
-        for _ in await _still_running(self._tasks, CANCEL_SECONDS):
-            self.log.error("background work of a plug-in does not end")
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                for plugin_task in reversed(self._plugin_tasks):
-                    await _wait(plugin_task.end())
-        ends = {task: plugin_task for plugin_task in self._plugin_tasks for task in plugin_task.end()}
-        for task in await _still_running(ends.keys(), CANCEL_SECONDS):
-            ends[task].note_open()
+        for task in await _still_running(self._tasks.keys(), CANCEL_SECONDS):
+            plugin_task, work = self._tasks[task]
+            self.log.error("background work of a plug-in does not end", plugin=plugin_task.name, task=work.name)
+        closing, deadline = dict[asyncio.Task[None], PluginTask](), asyncio.get_running_loop().time() + CLOSE_SECONDS
+        for plugin_task in reversed(self._plugin_tasks):
+            tasks = plugin_task.begin_close()
+            closing |= dict.fromkeys(tasks, plugin_task)
+            await _wait(tasks, max(0.0, deadline - asyncio.get_running_loop().time()))
+        for task in await _still_running(closing.keys(), CANCEL_SECONDS):
+            closing[task].note_not_closed()
 
     def _audit_types(self, name: str) -> object:
         """Return the audit entries that a plug-in of the configuration declares; none for another one."""
@@ -223,7 +226,7 @@ class RunningPlugins:
 
 def _scrubbed(found: object, scrubber: Scrubber) -> PluginFinding:
     if not isinstance(found, PluginFinding):
-        return _BROKEN
+        raise MisuseError(f"an object of the type {type(found).__name__} is no PluginFinding")
     return replace(found, text=scrubber.text(found.text), hint=scrubber.text(found.hint))
 
 
@@ -244,13 +247,15 @@ async def _wait(tasks: Collection[asyncio.Task[Any]], patience: float | None = N
 
 
 async def _problem(work: Callable[[], Awaitable[object]]) -> str | None:
-    """Run code of a plug-in. Return what went wrong: a code or the type of an exception, never its text."""
+    """Run code of a plug-in. Return what went wrong: a code, or the type of an exception with its line, never its
+    text."""
     try:
-        await work()
+        with foreign_code("work"):
+            await work()
     except BrokerError as error:
         return error.code.value
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
-        return type(error).__name__
+    except ForeignFault as fault:
+        return fault.why
     except asyncio.CancelledError:
         if _is_cancelled():
             raise

@@ -14,6 +14,7 @@ from oauthbroker.config.key_file import with_keys
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.core.progress import Progress, unseen
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import logger_log
@@ -69,15 +70,19 @@ class StoreKeys:
         return await self.rotation.retire(progress)
 
     async def status(self, progress: Progress = unseen) -> dict[str, Any]:
-        """Return the keys and seeds. Reads the header of every record."""
+        """Return the keys and seeds. Asks each key whether it opens the keyring, None for one that is not configured,
+        and reads the header of every record."""
         await self.rotation.follow()
         ring, counted, known = self.rotation.ring, await self.rotation.seals(progress), self.rotation.home.keks
         configured = [kek.id() for kek in known]
         ids = dict.fromkeys([*(wrap.kek for wrap in ring.wraps), *configured])
-        wrapped = {wrap.kek for wrap in ring.wraps}
+        opening = await on_thread(lambda: {kek.id() for kek in known if ring.opens_with(kek)})
         return {
             "epoch": ring.epoch,
-            "keys": [{"id": each, "opens": each in wrapped, "configured": each in configured} for each in ids],
+            "keys": [
+                {"id": each, "opens": each in opening if each in configured else None, "configured": each in configured}
+                for each in ids
+            ],
             "seeds": [
                 {
                     "id": seed.kid.hex()[:8],

@@ -92,6 +92,21 @@ async def test_a_plugin_that_fails_stops_the_erasure_and_is_named(shop: Shop) ->
         assert await grant_lives(harness)
 
 
+@pytest.mark.parametrize("shop", [FAILS], indirect=True)
+@pytest.mark.parametrize(
+    "found", ["None", "3", "SubjectRecords(records=-5)", "SubjectRecords(ending=True)", "exit(13)"]
+)
+async def test_what_no_plugin_can_have_erased_is_refused_with_its_name(shop: Shop, found: str) -> None:
+    exec(f"async def erase(*_, **__):\n    return {found}\n", vars(shop.module))  # noqa: S102
+    async with shop.running as harness:
+        await harness.connected()
+        with pytest.raises(BrokerError) as failed:
+            await harness.broker.erase(ALICE)
+        assert "the plug-in shop does not erase: " in failed.value.note
+        assert Code.STORE_UNAVAILABLE == failed.value.code
+        assert await grant_lives(harness)
+
+
 async def grant_lives(harness: Harness) -> bool:
     grant = await harness.grant("mail", ALICE)
     return grant is not None and not grant.revoked

@@ -15,6 +15,7 @@ from oauthbroker.cli.output import json_output
 from oauthbroker.cli.output.commands_here import runnable
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.extras import missing_extra
+from oauthbroker.core.foreign_code import why_of
 from oauthbroker.core.refused import CRASHED, REFUSED, TEMPORARY, Refused, RefusedForNow, described
 from oauthbroker.core.version import VERSION
 
@@ -82,15 +83,18 @@ def anchor_of(code: Code) -> str:
     return re.sub("([A-Z])", r"-\1", code.value).lower()
 
 
-def tell_unforeseen(crash: BaseException) -> int:
-    """Print which extra is missing, what this machine lacks, or where a command crashed, without the exception's text,
-    which may quote a secret. Return the exit status."""
+def tell_unforeseen(crash: BaseException, plugin: str = "") -> int:
+    """Print which extra is missing, what this machine lacks, or where a command crashed, of `plugin` or of ours,
+    without the exception's text, which may quote a secret. Return the exit status."""
     if needs := missing_extra(crash):
         typer.echo(f"This command cannot run here: {needs}.", err=True)
         return REFUSED
     if lacks := _lack_of(crash):
         typer.echo(lacks, err=True)
         return REFUSED
+    if plugin:
+        typer.echo(f"The plug-in {plugin} failed: {why_of(crash)}. Update its package, or report this line.", err=True)
+        return CRASHED
     typer.echo(
         f"Internal error in oauthbroker {VERSION}: {described(crash)}.\n"
         "  Please report this line with the command line. `oauthbroker --debug ...` shows the calls that led here.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from inspect import iscoroutine
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from oauthbroker.config.values.value_sources import Source, source_of
 from oauthbroker.config.written.client_spec import ValueSource
 from oauthbroker.config.written.fields import ObjectRef
 from oauthbroker.core.dataclasses import dataclass, field
+from oauthbroker.core.foreign_code import MisuseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +79,16 @@ def _check(resource: Written[Any], seen: _SeenByPlugin) -> None:
     if resource.reader is None or resource.reader.check is None:
         return
     try:
-        resource.reader.check(resource, seen)
+        found: object = resource.reader.check(resource, seen)
     except ConfigInvalidError:  # too many problems
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
         report_broken(resource.reader, resource.document, resource.problems, error)
+    else:
+        if iscoroutine(found):
+            found.close()
+            never = MisuseError("its check is an async function, which never runs")
+            report_broken(resource.reader, resource.document, resource.problems, never)
 
 
 def _sources(resource: Written[Any], plain_hint: str) -> dict[Keys, Source]:

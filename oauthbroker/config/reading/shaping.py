@@ -16,6 +16,7 @@ from oauthbroker.config.written.fields import Strict
 from oauthbroker.config.written.kinds import Kinds, Reader, known_names
 from oauthbroker.config.written.resource_specs import OAuthAppSpec
 from oauthbroker.core.dataclasses import dataclass, field
+from oauthbroker.core.foreign_code import why_of
 from oauthbroker.core.header_names import ORDINARY, spelled_text
 from oauthbroker.core.spelling import nearest
 from oauthbroker.providers.credential_form import ADDRESS, AWS_HOST, LINE
@@ -116,8 +117,8 @@ _WORDS_OF_PATTERN = {
 
 
 def report_broken(reader: Reader, document: YamlDocument, problems: Problems, error: BaseException) -> None:
-    """Report that code of a plug-in raised, by the exception's type alone: its text may quote the resource."""
-    what = f"the plug-in {reader.plugin} could not read this resource: {type(error).__name__}"
+    """Report that code of a plug-in raised, without the exception's text: it may quote the resource."""
+    what = f"the plug-in {reader.plugin} could not read this resource: {why_of(error)}"
     problems.add(document.value_at(("kind",)), "kind", what, "update the package of the plug-in, or remove its name")
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
-from oauthbroker import Turn
+from oauthbroker import BrokerError, Turn
 from oauthbroker.flowtools.entities.definition import Entity, read_from
 from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, MOST_ROWS, Rows
 from oauthbroker.flowtools.running import ports
@@ -20,7 +21,9 @@ from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.ports import Adapter, Effect, Requests
 from oauthbroker.flowtools.specification.failures import FlowFailed, json_fault
 from oauthbroker.flowtools.specification.spec import Node, has_effect, is_one, url_slots
+from oauthbroker.plugins import ForeignFault, foreign_code
 
+_LOG: Final = logging.getLogger("oauthbroker.flowtools")
 _SEGMENT: Final = re.compile(r"(?!\.*$)[^/\\%?#;]{1,256}")
 Values = Mapping[str, Any]
 
@@ -83,16 +86,16 @@ def sent(way: Adapter | Requests, effect: Effect) -> Any:
     """Send an effect, and return its answer as JSON that a flow takes. Raises the exceptions of the port: if an adapter
     raises or returns something else, the effect may have happened."""
     try:
-        answer = json.loads(json.dumps(way.send(effect), allow_nan=False))
-    except (ports.NotSent, ports.EffectRefused, ports.AnswerLost, ports.ConsentNeeded):
-        raise
-    except Exception as error:  # noqa: BLE001  (of an adapter, which is not ours)
-        word = type(error).__name__
+        with foreign_code("the adapter", ports.NotSent, ports.EffectRefused, ports.AnswerLost, ports.ConsentNeeded):
+            answer = json.loads(json.dumps(way.send(effect), allow_nan=False))
+    except (ForeignFault, BrokerError) as fault:
+        word = str(fault)
     else:
         if json_fault(answer) is None:
             return answer
-        word = "an answer that no flow takes"
-    raise ports.AnswerLost(f"the adapter failed with {word}")
+        word = "the adapter: an answer that no flow takes"
+    _LOG.warning("an effect was sent, and its answer is lost: %s", word)
+    raise ports.AnswerLost(word)
 
 
 def repeatable(flow: ReadyFlow, node: Node) -> bool:

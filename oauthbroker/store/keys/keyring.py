@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 from oauthbroker.core.clock import Clock, SystemClock, to_iso
@@ -76,7 +77,7 @@ class Keyring:
         if document is None:
             raise BrokerError(Code.KEY_UNKNOWN, note="there is no keyring")
         parsed = form.members_of(document)
-        return form.undamaged(lambda: cls._opened(parsed, form.data_key_of(parsed, keks)))
+        return form.opened_by(parsed, keks, partial(cls._opened, parsed))
 
     def reopened(self, document: bytes) -> Keyring | None:
         """Open a later document of this store with the data key of this one; None if it has another."""
@@ -101,10 +102,21 @@ class Keyring:
 
     def wrapped_for(self, keks: Iterable[KeyProvider]) -> Keyring:
         """Return the keyring with a new data key, wrapped once by each of these keys and no other. Raises what a key
-        raises that cannot be used."""
-        data_key, context = os.urandom(32), form.wrap_context(self.store_id, self.epoch)
-        wraps = [Wrap(kek.id(), form.b64(kek.wrap(data_key, context)), self.epoch) for kek in keks]
+        raises that cannot be used, and `keyUnknown` for one that does not open its own wrap."""
+        data_key, context, wraps = os.urandom(32), form.wrap_context(self.store_id, self.epoch), list[Wrap]()
+        for kek in keks:
+            wraps.append(Wrap(kek.id(), form.b64(kek.wrap(data_key, context)), self.epoch))
+            if form.unwrapped(kek, wraps[-1], self.store_id) != data_key:
+                raise BrokerError(Code.KEY_UNKNOWN, note=f"{kek!r} does not open its own wrap")
         return self._with(data_key=data_key, wraps=wraps)
+
+    def opens_with(self, kek: KeyProvider) -> bool:
+        """Tell whether a key opens this keyring now. Asks its service."""
+        try:
+            wrap = next((each for each in self.wraps if each.kek == kek.id()), None)
+            return wrap is not None and form.unwrapped(kek, wrap, self.store_id) == self._data_key
+        except BrokerError:
+            return False
 
     @property
     def next_seed(self) -> Seed | None:

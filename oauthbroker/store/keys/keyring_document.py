@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NoReturn, TypeVar
 
 from oauthbroker.core.clock import from_iso
@@ -74,21 +74,33 @@ def store_id_of(document: bytes) -> str:
     return found
 
 
-def data_key_of(document: Mapping[str, Any], keks: Iterable[KeyProvider]) -> bytes:
-    """Unwrap the data key with the first key that can. Raises what the last one of those that have a wrap raises."""
+def opened_by(document: Mapping[str, Any], keks: Iterable[KeyProvider], opens: Callable[[bytes], T]) -> T:
+    """Return what `opens` makes of the data key, of the first key that opens the keyring. Raises what the last one of
+    those that have a wrap raises."""
     failed = BrokerError(Code.KEY_MISMATCH, note="the keyring is wrapped for another key")
-    wraps = undamaged(lambda: {wrap.kek: wrap for wrap in map(wrap_of, document["wraps"])})
+    store_id, wraps = undamaged(lambda: (document["storeId"], {it.kek: it for it in map(wrap_of, document["wraps"])}))
     for kek in keks:
-        if kek.id() in wraps:
-            try:
-                return _unwrapped(kek, wraps[kek.id()], document)
-            except BrokerError as error:
-                failed = error
+        try:
+            if (wrap := wraps.get(kek.id())) is not None:
+                data_key = unwrapped(kek, wrap, store_id)
+                return undamaged(partial(_opened, opens, data_key, kek))
+        except BrokerError as error:
+            failed = error
     raise failed.with_traceback(None)
 
 
-def _unwrapped(kek: KeyProvider, wrap: Wrap, document: Mapping[str, Any]) -> bytes:
-    wrapped, context = undamaged(lambda: (decoded(wrap.key), wrap_context(document["storeId"], wrap.epoch)))
+def _opened(opens: Callable[[bytes], T], data_key: bytes, kek: KeyProvider) -> T:
+    try:
+        return opens(data_key)
+    except BrokerError as error:
+        if error.code is Code.KEY_MISMATCH:  # the key of a provider that is at fault, or damage of the keyring
+            error.note = f"what {kek!r} unwraps is not the key of this keyring"
+        raise
+
+
+def unwrapped(kek: KeyProvider, wrap: Wrap, store_id: str) -> bytes:
+    """Unwrap the data key. Raises what the key raises, and `keyMismatch` for a wrap that is damaged."""
+    wrapped, context = undamaged(lambda: (decoded(wrap.key), wrap_context(store_id, wrap.epoch)))
     return undamaged(lambda: kek.unwrap(wrapped, context))
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast, get_args
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, Final, cast, get_args
 
 from pydantic import BaseModel
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.background import BackgroundTask
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
 
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.capability import OAuthCapability
 from oauthbroker.core.dataclasses import dataclass
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code, ConfigCauseError
+from oauthbroker.core.foreign_code import ForeignFault, foreign_code
 from oauthbroker.model.settings import Who
 from oauthbroker.model.turn import Turn
-from oauthbroker.plugins.running_plugin import PluginRoute
+from oauthbroker.plugins.running_plugin import Authenticates, PluginRoute
 from oauthbroker.web.api.authentication import id_of
 from oauthbroker.web.api.call_table import OPERATIONS, Handler, Method, Operation
 from oauthbroker.web.api.fields import RequestModel
@@ -26,6 +29,8 @@ from oauthbroker.web.api.request_models import NoParameters
 from oauthbroker.web.gate.request_limits import may_take_long
 
 METADATA = "/.well-known/"
+_PASSED: Final = (HTTPException, ClientDisconnect)
+_END: Final = object()
 _STEP = r"/(?:[A-Za-z0-9._-]+|\{[A-Za-z_]\w*\})"
 _REST = r"/\{[A-Za-z_]\w*:path\}"
 _PATH = re.compile(f"(?:{_STEP})+(?:{_REST})?")
@@ -125,16 +130,17 @@ def _shape(route: PluginRoute) -> str:
 
 
 def _operation(plugin: str, route: PluginRoute) -> Operation:
+    whose = f"the plug-in {plugin}, {route.method} {route.path}"
     return Operation(
         id=f"{plugin} {route.method} {route.path}",
         method=route.method,
         path=route.path,
-        handler=_handler(route),
+        handler=_handler(whose, route),
         who=tuple(route.who),
         bodies=(_model(route.body),) if route.body is not None else (),
         query=_model(route.query),
         parameters=_model(route.parameters),
-        authenticate=route.authenticate,
+        authenticate=_authenticate(whose, route.authenticate) if route.authenticate is not None else None,
     )
 
 
@@ -142,22 +148,55 @@ def _model(validated: type[BaseModel] | None) -> type[RequestModel]:
     return cast("type[RequestModel]", validated or NoParameters)
 
 
-def _handler(route: PluginRoute) -> Handler:
+def _handler(whose: str, route: PluginRoute) -> Handler:
     async def answer(call: AnyCall) -> Response:
         if route.takes_long:
             if route.body is None:
                 await call.request.body()  # it is kept there: a body has to come in time, the answer may take long
             may_take_long(call.request)
-        try:
+        with foreign_code(whose, *_PASSED):
             answered = await route.handler(CallOfPlugin(call))
-        except SystemExit:
-            raise RuntimeError("a plug-in wants to end the process") from None
-        if isinstance(answered, Mapping):
-            return reply(answered)
-        return nothing() if answered is None else answered
+            if isinstance(answered, Mapping):
+                return reply(answered)
+        if answered is None:
+            return nothing()
+        if not isinstance(answered, Response):
+            raise ForeignFault(whose, f"it returned an object of the type {type(answered).__name__}")
+        if isinstance(answered, StreamingResponse):
+            answered.body_iterator = _pieces(whose, answered.body_iterator)
+        if answered.background is not None:
+            answered.background = BackgroundTask(_afterwards, whose, answered.background)
+        return answered
 
     return answer
 
 
+def _authenticate(whose: str, authenticate: Authenticates) -> Authenticates:
+    async def caller_of(request: Request) -> str | None:
+        with foreign_code(f"{whose}, authenticate", *_PASSED):
+            found = await authenticate(request)
+        if found is None or isinstance(found, str):
+            return found
+        raise ForeignFault(f"{whose}, authenticate", f"it returned an object of the type {type(found).__name__}")
+
+    return caller_of
+
+
+async def _pieces(whose: str, pieces: AsyncIterable[Any]) -> AsyncIterator[Any]:
+    """Yield the pieces of a streamed answer. In the server's own task a `SystemExit` would end the whole process."""
+    waiting = aiter(pieces)
+    while True:
+        with foreign_code(whose, *_PASSED):
+            piece = await anext(waiting, _END)
+        if piece is _END:
+            return
+        yield piece
+
+
+async def _afterwards(whose: str, task: BackgroundTask) -> None:
+    with foreign_code(whose):
+        await task()
+
+
 def _refused(plugin: str, route: PluginRoute, problem: str) -> BrokerError:
-    return BrokerError(Code.CONFIG_INVALID, note=f"the plug-in {plugin}, {route.method} {route.path}: {problem}")
+    return ConfigCauseError(f"the plug-in {plugin}, {route.method} {route.path}: {problem}")

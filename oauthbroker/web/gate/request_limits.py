@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oauthbroker.core.errors import BrokerError, Code, Locale, place_of
+from oauthbroker.core.foreign_code import ForeignFault
 from oauthbroker.core.path_steps import WrongPercentSign, check_percent_signs
 from oauthbroker.core.sentences import listed
 from oauthbroker.observability.logging import Log
@@ -192,16 +193,15 @@ class Gate:
             if not is_late:
                 raise
             return self._too_late(scope, exchange)
-        except Exception as exc:  # noqa: BLE001 - the last fence: nothing may reach a server that prints messages
+        except (Exception, SystemExit) as exc:  # noqa: BLE001 - the last fence: a server would print the message
             if isinstance(exc, BrokerError) and not exchange.status:
                 return answer(exc, Request(scope), self.locale)
             if isinstance(exc, HTTPException) and not exchange.status:
                 return bare_answer(exc.status_code, Request(scope), self.locale, exc.headers)
             if exchange.is_late:
                 return self._too_late(scope, exchange)
-            self.log.error(
-                "fault", exception=type(exc).__qualname__, place=place_of(exc, below=__name__), request_id=exchange.id
-            )
+            place = str(exc) if isinstance(exc, ForeignFault) else place_of(exc, below=__name__)
+            self.log.error("fault", exception=type(exc).__qualname__, place=place, request_id=exchange.id)
             return bare_answer(500, Request(scope), self.locale)
         return None
 

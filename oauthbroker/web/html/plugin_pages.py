@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from starlette.requests import Request
 
 from oauthbroker.core.dataclasses import dataclass
-from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.core.errors import ConfigCauseError, Locale
+from oauthbroker.core.foreign_code import foreign_code
 from oauthbroker.core.words import LOCALES, read_words
 from oauthbroker.plugins.plugin_pages import PluginPage, PluginPageRequest, PluginPages, PluginView
 from oauthbroker.web.words import Words
@@ -26,13 +28,15 @@ class PluginPagesServed:
     folder: Path
     words: Mapping[Locale, Words]
 
+    def code(self, page: PluginPage) -> AbstractContextManager[None]:
+        """Run the code and the template of a page as `foreign_code` does."""
+        return foreign_code(f"the plug-in {self.home.rpartition('/')[2]}, the page {page.path or '/'}")
+
     async def view(self, page: PluginPage, request: Request, locale: Locale) -> PluginView:
         """Ask the plug-in for a page."""
-        page_request = PluginPageRequest(path=request.path_params, query=request.query_params, words=self.words[locale])
-        try:
-            return await page.handler(page_request)
-        except SystemExit:
-            raise RuntimeError("a plug-in wants to end the process") from None
+        return await page.handler(
+            PluginPageRequest(path=request.path_params, query=request.query_params, words=self.words[locale])
+        )
 
 
 def pages_of_plugins(plugins: Mapping[str, PluginPages | None]) -> tuple[PluginPagesServed, ...]:
@@ -42,7 +46,7 @@ def pages_of_plugins(plugins: Mapping[str, PluginPages | None]) -> tuple[PluginP
 
 def _validated(name: str, pages: PluginPages) -> PluginPagesServed:
     for problem in _problems(pages):
-        raise BrokerError(Code.CONFIG_INVALID, note=f"the pages of the plug-in {name}: {problem}")
+        raise ConfigCauseError(f"the pages of the plug-in {name}: {problem}")
     return PluginPagesServed(
         home=f"/plugins/{name}", pages=tuple(pages.pages), folder=pages.folder, words=_words(pages.folder) or {}
     )

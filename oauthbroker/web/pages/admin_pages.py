@@ -125,7 +125,8 @@ class AdminPages:
     def _of_plugin(self, plugin: PluginPagesServed, page: PluginPage) -> PageUserHandler:
         async def show(request: Request, page_user: PageUser) -> Response:
             layout = self._layout(request, page_user.key)
-            return views.render_plugin(layout, plugin, await plugin.view(page, request, layout.locale)).response()
+            with plugin.code(page):
+                return views.render_plugin(layout, plugin, await plugin.view(page, request, layout.locale)).response()
 
         return show
 

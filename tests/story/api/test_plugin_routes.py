@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,10 @@ class Row(RequestModel):
 
 class Weather(RequestModel):
     wind: str
+
+
+class Dug(PluginAuditEntry, plugin="garden"):
+    row: str
 
 
 class Garden:
@@ -94,6 +99,33 @@ class Garden:
     async def no_answer(self, call):
         return 17
 
+    async def no_json(self, call):
+        return {"bytes": b""}
+
+    async def too_large(self, call):
+        await self.broker.plugin_state("garden").change("bed", lambda _: "x" * (2 << 20))
+
+    async def foreign_entry(self, call):
+        self.broker.audit(Dug(row="1"))
+
+    async def leave_late(self, call):
+        from starlette.responses import StreamingResponse
+
+        async def parts():
+            yield b"one"
+            raise SystemExit(11)
+
+        return StreamingResponse(parts(), media_type="text/plain")
+
+    async def leave_afterwards(self, call):
+        from starlette.background import BackgroundTask
+        from starlette.responses import Response
+
+        return Response(b"one", background=BackgroundTask(self.leave, call))
+
+    async def leave_at_once(self, request):
+        raise SystemExit(12)
+
     async def slow(self, call):
         await asyncio.sleep(60)
 
@@ -148,6 +180,12 @@ async def open_plugin(broker, resources):
         route("/v1/garden/crash", here.crash),
         route("/v1/garden/leave", here.leave),
         route("/v1/garden/no-answer", here.no_answer),
+        route("/v1/garden/no-json", here.no_json),
+        route("/v1/garden/too-large", here.too_large),
+        route("/v1/garden/foreign-entry", here.foreign_entry),
+        route("/v1/garden/leave-late", here.leave_late),
+        route("/v1/garden/leave-afterwards", here.leave_afterwards),
+        route("/v1/garden/leave-at-once", here.clear, "GET", who=(), authenticate=here.leave_at_once),
         route("/v1/garden/slow", here.slow),
         route("/v1/garden/long", here.long, takes_long=True),
         route("/v1/garden/raw", here.raw, takes_long=True),
@@ -183,6 +221,10 @@ def entries(harness: Harness, kind: type[AuditEntry]) -> list[Any]:
 
 def requests(harness: Harness) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, harness.log.getvalue().splitlines()) if line["event"] == "request"]
+
+
+def faults(harness: Harness) -> list[dict[str, Any]]:
+    return [line for line in map(json.loads, harness.log.getvalue().splitlines()) if line["event"] == "fault"]
 
 
 def said(answer: Answer) -> tuple[int, str]:
@@ -330,12 +372,42 @@ async def test_an_error_of_the_handler_is_answered_as_ours(api: Callers) -> None
     assert "ko" == answer.headers["content-language"]
 
 
-@pytest.mark.parametrize("path", ["crash", "leave", "no-answer"])
-async def test_a_handler_that_breaks_is_a_500_that_says_nothing(api: Callers, path: str) -> None:
+BREAKING = {
+    "crash": "ValueError at ",
+    "leave": "SystemExit at ",
+    "no-answer": "it returned an object of the type int",
+    "no-json": "TypeError at ",
+    "too-large": "a value of a plug-in is refused: it has more than 1048576 bytes",
+    "foreign-entry": "the audit entry garden.Dug at ",
+}
+
+
+@pytest.mark.parametrize(("path", "why"), BREAKING.items())
+async def test_a_handler_that_breaks_is_a_500_that_says_nothing_and_a_line_that_says_where(
+    api: Callers, path: str, why: str
+) -> None:
     answer = await api.runtime.post(f"/v1/garden/{path}")
     assert 500 == answer.status
     assert "s3cret" not in answer.text + api.harness.log.getvalue()
     assert 204 == (await api.operator.post("/v1/garden/operators")).status
+    (fault,) = faults(api.harness)
+    assert fault["place"].startswith(f"the plug-in garden, POST /v1/garden/{path}: ")
+    assert why in fault["place"]
+
+
+@pytest.mark.parametrize("path", ["leave-late", "leave-afterwards"])
+async def test_an_answer_that_ends_the_process_ends_alone(api: Callers, path: str) -> None:
+    with suppress(Exception):  # the answer has begun
+        await api.runtime.post(f"/v1/garden/{path}")
+    (fault,) = faults(api.harness)
+    assert f"the plug-in garden, POST /v1/garden/{path}: SystemExit at " in fault["place"]
+    assert 204 == (await api.operator.post("/v1/garden/operators")).status
+
+
+async def test_an_authentication_that_ends_the_process_is_a_500_that_is_named(api: Callers) -> None:
+    assert 500 == (await api.stranger.get("/v1/garden/leave-at-once")).status
+    (fault,) = faults(api.harness)
+    assert "GET /v1/garden/leave-at-once, authenticate: SystemExit at " in fault["place"]
 
 
 @pytest.mark.slow

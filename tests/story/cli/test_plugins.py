@@ -140,7 +140,29 @@ def test_a_command_that_cannot_be_imported_is_refused_when_it_is_called(tmp_path
     assert 0 == command("--help", cwd=tmp_path, PYTHONPATH=path_of(site)).code
 
 
+@pytest.mark.slow
+def test_a_command_of_a_plugin_that_breaks_is_named_with_its_line_and_is_no_fault_of_ours(tmp_path: Path):
+    text = PLUGIN.format(plugin="other", command="take", app="other_commands:app")
+    commands = "import typer\napp = typer.Typer()\n@app.command()\ndef take():\n    raise RuntimeError('canary')\n"
+    made = {"other": text, "other_commands": commands}
+    site = distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, **made)
+    done = command("take", cwd=tmp_path, PYTHONPATH=path_of(site))
+    assert f"The plug-in other failed: RuntimeError at {site / 'other_commands.py'}:5. " in done.err
+    assert "Internal error" not in done.err
+    assert "canary" not in done.err
+
+
 # check and doctor
+
+
+@pytest.mark.parametrize("function", ["open", "erase", "secret_places"])
+def test_check_imports_what_a_broker_would_run_of_a_named_plugin(desk: Desk, tmp_path: Path, function: str):
+    desk.write("broker", f"{HEAD}kind: Broker\nmetadata: {{name: broker}}\nspec: {{plugins: [other]}}\n")
+    text = f"from oauthbroker.plugins import Plugin\nPLUGIN = Plugin(name='other', {function}='other:nothing')\n"
+    with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
+        done = desk.type("check")
+    assert 2 == done.code
+    assert "the plug-in other cannot import other:nothing: AttributeError" in done.err.replace("The", "the")
 
 
 def test_check_lists_the_resources_of_plugins_and_their_needs(ready: Desk):

@@ -269,6 +269,19 @@ class Odd(Strict):
 
 
 KINDS = (ResourceKind(kind='Manual', model=Odd),)"""
+LATER = """
+async def later(*resources):
+    resources[0].refuse((), "never", "never")
+
+
+KINDS = (ResourceKind(kind='Manual', model=Spec, check=later),)"""
+
+
+def test_a_check_that_is_an_async_function_is_a_problem(tmp_path: Path):
+    text = f"{HEADER}{LATER}\nPLUGIN = Plugin(name='other', kinds='other:KINDS')\n"
+    with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
+        (found,) = problems_in(write(tmp_path / "config", broker=named("other"), app=APP, manual=MANUAL))
+    assert "could not read this resource: its check is an async function" in found.what
 
 
 @pytest.mark.parametrize("error", ["ZeroDivisionError", "SystemExit"])
@@ -278,10 +291,9 @@ def test_code_of_a_plugin_that_raises_is_a_problem_beside_the_others(tmp_path: P
     app = edited(APP, ("flow: authorizationCode", "flow: nothing"))
     with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         found = problems_in(write(tmp_path / "config", broker=named("other"), app=app, manual=MANUAL))
-    assert {
-        f"the plug-in other could not read this resource: {error}",
-        "unknown value",
-    } <= {each.what for each in found}
+    what = {each.what.partition(" at ")[0]: each.what for each in found}
+    assert {f"the plug-in other could not read this resource: {error}", "unknown value"} <= what.keys()
+    assert f"{tmp_path / 'site' / 'other.py'}:" in what[f"the plug-in other could not read this resource: {error}"]
     assert "planted" not in str([str(each) for each in found])
 
 
@@ -416,6 +428,18 @@ def places(store, resources):
 
 def failing(store, resources):
     raise KeyError(store)
+
+
+def text(store, resources):
+    return "abc"
+
+
+def numbers(store, resources):
+    return [1]
+
+
+def leaving(store, resources):
+    raise SystemExit(3)
 """
 
 
@@ -430,5 +454,17 @@ def test_the_places_that_a_plugin_keeps_secret_are_those_of_the_bundle(tmp_path:
         resolve(refused, {}, {})
     assert (Code.CONFIG_INVALID, True) == (
         raised.value.code,
-        "the plug-in broken raised KeyError" in str(raised.value.note),
+        "the plug-in broken: KeyError at " in str(raised.value.note),
     )
+
+
+@pytest.mark.parametrize("places", ["text", "numbers", "leaving"])
+def test_secret_places_that_are_no_list_of_paths_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: str
+):
+    monkeypatch.syspath_prepend(str(tmp_path / "packages"))
+    install(tmp_path / "packages", "vault", PLACES, f"secret_places=here('{places}')")
+    loaded = load(write(tmp_path / "config", broker=named("vault")))
+    with pytest.raises(BrokerError) as raised:
+        resolve(loaded, {}, {})
+    assert f":{places} of the plug-in vault: " in raised.value.note

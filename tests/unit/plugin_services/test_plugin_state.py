@@ -11,6 +11,7 @@ import pytest
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.plugin_services.pinned_texts import PinnedTexts
 from oauthbroker.plugin_services.plugin_state import MOST_KEY, PluginState
 from oauthbroker.repository.plugin_values import KIND, MOST_BYTES
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
@@ -214,6 +215,18 @@ async def test_a_lease_keeps_out_others_of_the_plugin_and_no_other_plugin(
                 pass
         assert Code.STORE_LOCKED is busy.value.code
         assert 1 == await state.change("key", lambda _: 1), "it blocks no write"
+
+
+@pytest.mark.parametrize("found", [ALICE, None, 7])
+async def test_subjects_that_are_no_list_are_refused_and_nothing_is_stored(state: PluginState, found: Any) -> None:
+    with pytest.raises(BrokerError, match="returned no list"):
+        await state.change("loan", lambda _: 1, subjects=lambda _: found)
+    assert await state.get("loan") is None
+
+
+async def test_a_group_of_pinned_texts_that_looks_like_a_place_is_refused(state: PluginState) -> None:
+    with pytest.raises(ValueError, match="no `/`"):
+        await PinnedTexts(state).compare("https://x.example/feed", {"t": "old"})
 
 
 async def test_neither_values_nor_subjects_are_readable_in_the_store(tmp_path: Path) -> None:

@@ -189,8 +189,24 @@ def test_a_written_filter_wins_over_a_mapped_field(world: World) -> None:
 )
 def test_an_answer_of_a_provider_that_is_no_json_counts_as_lost(wrong: Any) -> None:
     adapter = Remembering(wrong)
-    with pytest.raises(AnswerLost, match="adapter failed"):
+    with pytest.raises(AnswerLost, match="the adapter: "):
         sent(adapter, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("canary"), SystemExit(3)], ids=lambda each: type(each).__name__)
+def test_an_adapter_that_breaks_after_it_has_sent_leaves_an_unknown_effect_and_a_line(
+    fault: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        takes_keys = False
+
+        def send(self, _effect: Any) -> Any:
+            raise fault
+
+    with pytest.raises(AnswerLost, match=f"the adapter: {type(fault).__name__} at "):
+        sent(Broken(), None)  # type: ignore[arg-type]
+    assert f"the adapter: {type(fault).__name__} at {__file__}:" in caplog.text
+    assert "canary" not in caplog.text
 
 
 def test_an_answer_behind_a_charge_that_is_no_json_ends_the_run(tmp_path: Path) -> None:
