@@ -210,7 +210,8 @@ def test_tools_are_called_by_name_and_by_their_own_path_and_follow_deployments(f
         assert (200, {"text": "two"}) == flows.call("PUT", "api/notes", {"text": "two"}, token=flows.key)
         assert (200, {"text": "three"}) == flows.call("POST", "api/open", {"text": "three"})
         assert 404 == flows.call("POST", "api/notes", {"text": "x"}, token=good)[0]
-        for sent in ({"text": "x"}, {}, {"text": 1}, []):
+        wrong: tuple[Any, ...] = ({"text": "x"}, {}, {"text": 1}, [])
+        for sent in wrong:
             assert (401, "unauthenticated") == refusal(flows.call("POST", "tools/note", sent))
         assert (401, "unauthenticated") == refusal(flows.call("POST", "tools/note", {"text": "x"}, token=good[:-8]))
         assert (403, "notAllowed") == refusal(flows.call("POST", "tools/note", {"text": "x"}, token=jwt(roles=())))
