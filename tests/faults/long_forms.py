@@ -70,7 +70,7 @@ def results(text: str) -> Mapping[str, tuple[str, float, str]]:
     counts: dict[str, Counter[str]] = {}
     seconds: dict[str, float] = defaultdict(float)
     for test in ET.fromstring(text).iter("testcase"):  # noqa: S314 (we wrote it)
-        file = test.get("file", "")
+        file = _file_of(test.get("classname", ""))
         ends = {child.tag for child in test}
         end = "failed" if ends & {"failure", "error"} else "skipped" if "skipped" in ends else "passed"
         counts.setdefault(file, Counter())[end] += 1
@@ -84,6 +84,12 @@ def results(text: str) -> Mapping[str, tuple[str, float, str]]:
         for file, ends in counts.items()
         if ends["failed"] or ends["passed"]
     }
+
+
+def _file_of(name: str) -> str:
+    """Return the file of a test by its module or class: one that a class inherits was written in another file."""
+    module, _, last = name.rpartition(".")
+    return _file_of(module) if last[:1].isupper() else f"{name.replace('.', '/')}.py"
 
 
 def without_progress(text: str) -> str:

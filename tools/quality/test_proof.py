@@ -127,7 +127,8 @@ def test_files_that_never_ran_come_first_and_each_is_noted_when_its_batch_has_en
 
     def pytest_runs(_: int, chosen: list[str]) -> int:
         seen.append((chosen[-1], set(runs())))
-        case = f'<testsuite><testcase file="{chosen[-1]}" time="1"/></testsuite>'
+        name = chosen[-1].removesuffix(".py").replace("/", ".")
+        case = f'<testsuite><testcase classname="{name}" time="1"/></testsuite>'
         (tmp_path / "results.xml").write_text(case)
         return int(chosen[-1] == "tests/b.py")
 
@@ -236,8 +237,8 @@ def test_each_file_is_a_part_that_can_run_alone():
 
 
 XML = """<testsuites><testsuite>
-<testcase file="tests/a.py" time="1.5"/><testcase file="tests/a.py" time="1"><skipped/></testcase>
-<testcase file="tests/b.py" time="2"><failure/></testcase><testcase file="tests/c.py" time="0"><skipped/></testcase>
+<testcase classname="tests.a" time="1.5"/><testcase classname="tests.a.TestOfAKit" file="tests/kit.py" time="1"><skipped/></testcase>
+<testcase classname="tests.b" time="2"><failure/></testcase><testcase classname="tests.c" time="0"><skipped/></testcase>
 </testsuite></testsuites>"""
 
 
