@@ -1,4 +1,4 @@
-"""A policy that reads `amount` refuses what it cannot see: a payment or an input without a number of that name."""
+"""A policy that reads `amount` refuses a payment or an input without a number of that name."""
 
 from __future__ import annotations
 
