@@ -16,6 +16,7 @@ from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
 from oauthbroker.web.gate import csrf
 from tests.kit.callback_pages import assert_error_page
+from tests.kit.queues import until_relayed
 from tests.kit.running_broker import (
     ALICE,
     BASE,
@@ -290,6 +291,7 @@ async def test_a_connection_that_is_dead_says_so_and_can_be_agreed_to_again(harn
 
 async def kill(harness: Harness) -> None:
     """The grant as it is once a provider has said that its refresh token is dead, and its token has ended."""
+    await until_relayed(harness.store)
     versioned = await harness.repository.grant(GrantKey("mail", ALICE))
     assert versioned is not None
     grant = versioned.record

@@ -62,6 +62,7 @@ async def test_a_pass_that_fails_is_an_error_as_before(quiet: Harness) -> None:
     assert [("the store is away", "storeUnavailable"), ("tending failed", "storeUnavailable")] == said
 
 
+@pytest.mark.embedded_only("the lock of a queue is a transaction's on PostgreSQL")
 async def test_an_event_whose_queue_was_locked_for_a_moment_comes_soon(identity_provider, test_clock) -> None:
     async with running(identity_provider, [user_app(identity_provider)], clock=test_clock) as harness:
         async with harness.repository.queue_parts.lock("planner"):

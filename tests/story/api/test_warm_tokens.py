@@ -448,7 +448,7 @@ async def test_with_its_turn_a_remembered_answer_ends(harness: Harness, api: Cal
         answer = await line.say(request(begun["turnToken"]))
     assert confirms() == bool(line.at_once)
     token = json.loads(answer.partition(b"\r\n\r\n")[2])["accessToken"]
-    assert confirms() == bool(holders_of(token))
+    assert holders_of(token) or not confirms()
     assert await harness.broker.turns.end(begun["turnId"])
     gc.collect()
     assert [] == holders_of(token)
