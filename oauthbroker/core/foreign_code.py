@@ -11,7 +11,9 @@ from typing import Final
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import described
 
-_BETWEEN: Final = sys.stdlib_module_names | {"oauthbroker", "click", "jinja2", "pydantic", "starlette", "typer"}
+_BETWEEN: Final = sys.stdlib_module_names | {
+    *("oauthbroker", "click", "importlib_metadata", "jinja2", "pydantic", "starlette", "typer"),
+}
 
 
 class ForeignFault(Exception):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import socket
 import sys
 import tempfile
@@ -161,7 +162,7 @@ class Stage:
 
     def kill(self) -> None:
         """End the process of a host, as far as its database can tell."""
-        connections(self.hosts["dead"]).closed = True
+        connections(self.hosts["dead"]).end()
 
     def delay(self, host: str, seconds: float) -> Callable[[], None]:
         """Let a host be slow to connect again. Call the returned function when the database is back."""
@@ -245,7 +246,8 @@ async def stage(url: Secret, folder: Path, lease_seconds: float) -> AsyncIterato
             host = running(idp, apps, clock=SystemClock(), limits=limits, store=store)  # type: ignore[arg-type]
             hosts[name] = await stack.enter_async_context(host)
         yield Stage(idp, hosts)
-        connections(hosts["dead"]).closed = False
+        dead = connections(hosts["dead"])
+        dead.closed, dead.pid = False, os.getpid()
 
 
 async def outage(database: Database, name: str, folder: Path, *, seconds: float, lease_seconds: float) -> Report:

@@ -46,7 +46,7 @@ def state_of(store: Store) -> PluginState:
 
 @_once
 def store_of(folder: Path) -> MemoryStore:
-    return MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=SYSTEM)
+    return on_loop(lambda: MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=SYSTEM))
 
 
 def on_loop(work: Callable[[], T]) -> T:

@@ -62,7 +62,7 @@ PLANTED = (
     (REFRESH, "        return await lease.holds()\n", "        return True\n"),
     (REFRESH, "if redeemed is None:  # another attempt has come in between, or the lease is lost\n                        await self.writeback.withdraw(begun)", "if redeemed is None:"),
     (REFRESH, "except BrokerError:  # the store does not say whether it may be sent\n                    await self.writeback.withdraw(begun)", "except BrokerError:"),
-    (REFRESH, "self.failures.worked(begun, redeemed.token)", "pass"),
+    (REFRESH, "self._count_over(begun, redeemed.token)", "pass"),
     (REFRESH, "if error.code is not Code.STORE_LOCKED:", "if False:"),
     (REFRESH, '            self.failures.count(app.name, error, grant if own else "", own=own)\n', ""),
     (REFRESH, "self.writeback.retry_store.close()", "pass"),

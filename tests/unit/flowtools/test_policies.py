@@ -28,7 +28,8 @@ BUDGET: dict[str, Any] = {
 def test_a_policy_loads_and_a_tool_may_name_it():
     policy = load_policy(json.dumps(BUDGET).encode(), "budget.json")
     assert ("budget", "escalate", {"maxAmount": 500}) == (policy.name, policy.action, policy.parameters)
-    tool = tool_of({"a": "transform"}, [], policies=["budget"])
+    schema = {"type": "object", "required": ["amount"], "properties": {"amount": {"type": "number"}}}
+    tool = tool_of({"a": "transform"}, [], policies=["budget"], input=schema, idempotencyKey=None)
     assert () == assess(tool, [policy]).problems
     assert 1 == len(assess(tool).problems)
 

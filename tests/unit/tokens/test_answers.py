@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.static_credential import CredentialField, Placement, StaticCredential, packed
@@ -54,6 +55,7 @@ class Manager(SimpleNamespace):
             _newest=newest,
             refresh=SimpleNamespace(refresh=refresh),
             team=SimpleNamespace(grant=grant),
+            repository=SimpleNamespace(opened_here=OpenedHere()),
         )
 
     async def _without_grant(self, *given: Any) -> Any:

@@ -83,7 +83,7 @@ def test_a_invalid_route_is_refused_with_the_name_of_its_plugin(route: PluginRou
     with pytest.raises(BrokerError) as refused:
         operations_of({"garden": [a_route("/v1/garden/sound"), route]})
     assert Code.CONFIG_INVALID is refused.value.code
-    assert f"the plug-in garden, {route.method} {route.path}: " in refused.value.note
+    assert f"the plug-in garden, {route.method} {route.path}: " in str(refused.value)
 
 
 @pytest.mark.parametrize("segment", sorted({operation.path.split("/")[2] for operation in OPERATIONS}))
