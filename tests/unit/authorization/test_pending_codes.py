@@ -207,10 +207,16 @@ async def test_the_code_that_its_user_writes_in_the_conversation_releases_it(cha
     assert (1, 1) == (channel.synced, await channel.tries())
 
 
-@pytest.mark.parametrize("text", ["ABCDEFG", "hello", "", None])
-async def test_a_text_that_is_no_code_counts_as_no_try(channel: World, text: Any) -> None:
+@pytest.mark.parametrize("text", ["ABCDEFG", "hello", ""])
+async def test_a_text_that_is_no_code_counts_as_no_try(channel: World, text: str) -> None:
     await channel.put_pending()
     assert (Code.STATE_UNKNOWN, 0) == (await channel.relay(text), await channel.tries())
+
+
+async def test_what_is_no_text_is_a_fault_of_the_program_and_counts_as_no_try(channel: World) -> None:
+    await channel.put_pending()
+    nothing: Any = None
+    assert (Code.REQUEST_INVALID, 0) == (await channel.relay(nothing), await channel.tries())
 
 
 async def test_a_wrong_code_counts_and_the_last_one_fails_the_session(channel: World) -> None:

@@ -30,19 +30,22 @@ MISSPELT: dict[str, tuple[Callable[[IdentityProvider], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", MISSPELT)
-def test_a_misspelt_name_is_refused_with_the_nearest_one(name: str) -> None:
+async def test_a_misspelt_name_is_refused_with_the_nearest_one(name: str) -> None:
     call, close = MISSPELT[name]
-    idp = IdentityProvider(clients=[Client("bot", redirect_uris=("https://bot.example/callback",))])
-    with pytest.raises(ValueError, match=rf"^The provider has no .* Did you mean '{close}'\?$"):
-        call(idp)
+    async with IdentityProvider(clients=[Client("bot", redirect_uris=("https://bot.example/callback",))]) as idp:
+        with pytest.raises(ValueError, match=rf"^The provider has no .* Did you mean '{close}'\?$"):
+            call(idp)
 
 
-def test_a_name_with_nothing_near_it_is_refused_with_those_that_are_known() -> None:
+async def test_a_name_with_nothing_near_it_is_refused_with_those_that_are_known(
+    identity_provider: IdentityProvider,
+) -> None:
     with pytest.raises(ValueError, match="Known are: alice, bob, mallory"):
-        IdentityProvider().account("zzz")
+        identity_provider.account("zzz")
 
 
-def test_each_endpoint_and_grant_type_can_be_counted_before_its_first_request() -> None:
-    idp = IdentityProvider()
+async def test_each_endpoint_and_grant_type_can_be_counted_before_its_first_request(
+    identity_provider: IdentityProvider,
+) -> None:
     for name in ("token", "userinfo", "revoke", "verification", "unknown", "refresh_token", "fb_exchange_token"):
-        assert 0 == idp.count(name)
+        assert 0 == identity_provider.count(name)
