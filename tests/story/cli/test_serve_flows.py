@@ -398,7 +398,7 @@ def test_a_secret_that_does_not_fit_the_form_and_a_consumer_that_stops_are_findi
         deploy_in_store(flows.folder, note_tool("paid", {"type": "webhook", "webhookSecret": "shop"}, **NIGHTLY))
         deploy_in_store(flows.folder, note_tool("shipped", {"type": "queue", "agent": "shipping"}, **NIGHTLY))
         until(lambda: {"flowtools.webhookSecretMissing", "flowtools.queueStopped"} == flows.problems())
-        assert 500 == flows.hook("paid", "msg_1", SECRET)[0]
+        assert 401 == flows.hook("paid", "msg_1", SECRET)[0]
 
 
 @pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
