@@ -88,6 +88,6 @@ async def test_a_scenario_fails_for_the_reason_that_the_page_gives(scenario: str
     assert any(each["status"] == "FAILURE" for each in found), "it passes now: say so on the page"
 
 
-def test_the_page_names_every_scenario() -> None:
+def test_the_page_names_every_scenario_that_does_not_pass() -> None:
     section = page_text("docs/mcp.md").partition("## Conformance")[2]
-    assert [] == [name for name in (*PASS, *FAILS) if f"`{name}`" not in section]
+    assert [] == [name for name in FAILS if f"`{name}`" not in section]

@@ -175,11 +175,11 @@ def test_a_crash_in_a_page_is_reported_without_its_words(ready: Desk):
     prelude = (
         "import oauthbroker.web.gate.readiness as app\n"
         "sound = app.route\n"
-        "def route(path, handler, method):\n"
+        "def route(path, handler, *methods):\n"
         "    async def answer(request):\n"
         "        if 'x-planted' in request.headers: raise RuntimeError(request.headers['x-planted'])\n"
         "        return await handler(request)\n"
-        "    return sound(path, answer, method)\n"
+        "    return sound(path, answer, *methods)\n"
         "app.route = route\n"
     )
     with serving(ready, prelude=prelude):
