@@ -213,7 +213,7 @@ async def test_a_text_that_is_no_code_counts_as_no_try(channel: World, text: str
     assert (Code.STATE_UNKNOWN, 0) == (await channel.relay(text), await channel.tries())
 
 
-async def test_what_is_no_text_is_a_fault_of_the_program_and_counts_as_no_try(channel: World) -> None:
+async def test_a_value_that_is_no_text_counts_as_no_try(channel: World) -> None:
     await channel.put_pending()
     nothing: Any = None
     assert (Code.REQUEST_INVALID, 0) == (await channel.relay(nothing), await channel.tries())
