@@ -155,7 +155,7 @@ class Events:
         try:
             await callback(delivery)
         except Exception as error:  # noqa: BLE001  (after any exception of the callback the event is delivered again)
-            self._log.error("the callback of on_granted failed", agent=agent, error=type(error).__name__)
+            self._log.warning("the callback of on_granted failed", agent=agent, error=type(error).__name__)
             done = False
         else:
             done = True

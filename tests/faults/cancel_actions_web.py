@@ -297,10 +297,12 @@ async def erased_over_http(w: World, s: Side, d: Random) -> None:
 
 
 @action("page GET /healthz", "page GET /readyz", "page GET /metrics", "page GET /clients/{app}.json", "page GET /",
-    "page GET /docs", weight=1)  # fmt: skip
+    "page GET /docs", "page HEAD /healthz", "page HEAD /readyz", weight=1)  # fmt: skip
 async def probed(w: World, s: Side, d: Random) -> None:
     for path in ("/healthz", "/readyz", "/metrics", "/clients/mail.json", "/", "/docs"):
         await call(w, s.api.operator, "GET", path)
+    for path in ("/healthz", "/readyz"):
+        await call(w, s.api.operator, "HEAD", path)
 
 
 @action("serves_at", weight=1)

@@ -52,7 +52,7 @@ async def test_a_grant_of_one_host_is_ready_on_the_other(
     capsys: Any,
 ) -> None:
     create, once, serve, ask = blocks("sh", page=PAGE)
-    assert "createdb -O oauthbroker oauthbroker\n" in create
+    assert "createdb -O oauthbroker -E UTF8 -T template0 oauthbroker\n" in create
     postgres_server.run("create database team")
     url = postgres_server.url("team").reveal()
     first = Desk(tmp_path, canaries, monkeypatch, capsys)
