@@ -35,7 +35,7 @@ class NotUsableHere(BrokerError):
 
 class OpenedHere:
     """Something that one process has opened, and that ends for it when it is `closed`. It belongs to the event loop
-    that uses it first, until that loop is closed."""
+    that opened it, or else used it first, until that loop is closed."""
 
     def __init__(self) -> None:
         self.closed, self.pid = False, os.getpid()
@@ -50,7 +50,7 @@ class OpenedHere:
         return os.getpid() != self.pid
 
     def check_open(self) -> None:
-        """Raises `storeUnavailable` after its end, and in another process or event loop than its own."""
+        """Raise `storeUnavailable` after its end, and in another process or event loop than its own."""
         if self.is_over:
             raise NotUsableHere(CLOSED if self.closed else FORKED)
         loop = running_loop()

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def wait_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
-    """Run the coroutine on `loop` and waits here, for at most `timeout` seconds; then it is cancelled.
+    """Run the coroutine on `loop` and wait here, for at most `timeout` seconds; then it is cancelled.
 
     A loop that stands still between two `run_until_complete` has not ended: it does the work when it goes on.
 

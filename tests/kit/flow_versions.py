@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import RLock, Thread
 from typing import Any, TypeVar
 
+from oauthbroker.core.opened_here import OpenedHere, running_loop
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.plugin_services.plugin_state import PluginState
 from oauthbroker.plugins import Clock, PluginAudit, SystemClock
@@ -44,9 +45,19 @@ def state_of(store: Store) -> PluginState:
     return PluginState(Repository(store, on_damage=lambda _place, _code: None).plugin_values, "flowtools")
 
 
+class OfAnyLoop(OpenedHere):
+    """The place of a store that stands for a folder: each command opens that on an event loop of its own."""
+
+    def check_open(self) -> None:
+        self.loop = running_loop()
+        super().check_open()
+
+
 @_once
 def store_of(folder: Path) -> MemoryStore:
-    return on_loop(lambda: MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=SYSTEM))
+    store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=SYSTEM)
+    store._opened_here = OfAnyLoop()
+    return store
 
 
 def on_loop(work: Callable[[], T]) -> T:

@@ -158,11 +158,11 @@ def _lines(tool: FlowTool, assessment: RiskAssessment) -> list[str]:
 
 
 def _as_json(tool: FlowTool, assessment: RiskAssessment) -> dict[str, Any]:
-    source = {"file": tool.source.document.file, "digest": tool.source.digest}
     return {
         "name": tool.name,
         "version": tool.version,
-        **source,
+        "file": tool.source.document.file,
+        "digest": tool.source.digest,
         "risk": assessment.risk,
         "deployable": assessment.deployable,
         "concurrencyStrategy": assessment.concurrency,

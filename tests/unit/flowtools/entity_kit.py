@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from oauthbroker.flowtools.entities.database import Database, apply
 from oauthbroker.flowtools.entities.definition import Entity, load_entity
 
@@ -38,3 +40,13 @@ def database_with(url: str, *documents: dict[str, Any]) -> Database:
 
 def sqlite_url(folder: Path) -> str:
     return f"sqlite:///{folder / 'flows.db'}"
+
+
+def url_of(database: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    """Return the URL of a new database, of `sqlite` or `postgresql`."""
+    if database == "sqlite":
+        return sqlite_url(folder)
+    server = request.getfixturevalue("postgres_server")
+    server.run(f'create database "{folder.name.lower()}"')
+    found: str = server.url(folder.name.lower()).reveal()
+    return found

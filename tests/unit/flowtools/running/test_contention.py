@@ -21,7 +21,7 @@ from oauthbroker.flowtools.running import approvals
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.lifecycle import Tries, again
 from tests.kit.forms import is_long
-from tests.unit.flowtools.entity_kit import entity_of, sqlite_url
+from tests.unit.flowtools.entity_kit import entity_of, url_of
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, STAFF, Entries, World, log, policy
 
@@ -37,12 +37,7 @@ NODES = {
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return sqlite_url(tmp_path)
-    server = request.getfixturevalue("postgres_server")
-    server.run(f'create database "{tmp_path.name.lower()}"')
-    found: str = server.url(tmp_path.name.lower()).reveal()
-    return found
+    return url_of(request.param, request, tmp_path)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import DONE, RETRY, RUN, SENT, UNKNOWN, WAITING
 from oauthbroker.flowtools.running.ports import ConsentNeeded, Effect, EffectRefused, NotSent, Ports
 from tests.kit.forms import is_long
-from tests.unit.flowtools.entity_kit import sqlite_url
+from tests.unit.flowtools.entity_kit import sqlite_url, url_of
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, World, log
 
@@ -216,12 +216,7 @@ def test_a_commit_that_loses_its_race_loses_no_step_and_nothing_is_sent_before_i
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return sqlite_url(tmp_path)
-    server = request.getfixturevalue("postgres_server")
-    server.run(f'create database "{tmp_path.name.lower()}"')
-    found: str = server.url(tmp_path.name.lower()).reveal()
-    return found
+    return url_of(request.param, request, tmp_path)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.forms import is_long
-from tests.unit.flowtools.entity_kit import sqlite_url
+from tests.unit.flowtools.entity_kit import url_of
 
 ROOT = Path(__file__).parents[4]
 KILLS = 100 if is_long() else 10
@@ -24,11 +24,7 @@ KILLS = 100 if is_long() else 10
 def test_kills_do_nothing_twice_and_lose_nothing(
     request: pytest.FixtureRequest, tmp_path: Path, database: str, processes: int
 ) -> None:
-    url = sqlite_url(tmp_path)
-    if database == "postgresql":
-        server = request.getfixturevalue("postgres_server")
-        server.run(f'create database "{tmp_path.name.lower()}"')
-        url = server.url(tmp_path.name.lower()).reveal()
+    url = url_of(database, request, tmp_path)
     command = [sys.executable, "-m", "tests.unit.flowtools.running.storm_worker", url]
     command += [str(tmp_path), str(processes), str(KILLS)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
