@@ -24,23 +24,24 @@ class FarStore:
         self.round_trips: list[list[str]] = []
         self.during: dict[int, Callable[[], Awaitable[object]]] = {}
         self._unchanged, self._asks = harness.store.unchanged, harness.store.is_current
-        self._begun = asyncio.Event()
+        self._begun, self._answered = asyncio.Event(), asyncio.Event()
         monkeypatch.setattr(harness.store, "unchanged", lambda _: False)
         monkeypatch.setattr(harness.store, "is_current", self._is_current)
 
     async def _is_current(self, entry: Entry) -> bool:
         if first := not self._begun.is_set():
             self._begun.set()
+            self._answered = asyncio.Event()
             self.round_trips.append([])
-        trip = self.round_trips[-1]
+        trip, answered = self.round_trips[-1], self._answered
         trip.append(entry.key.kind)
         await asyncio.sleep(0.01)
         if first:
             self._begun.clear()
             if (during := self.during.pop(len(trip), None)) is not None:
                 await during()
-        else:
-            await asyncio.sleep(0.01)
+            answered.set()
+        await answered.wait()
         return self._unchanged(entry) or await self._asks(entry)
 
 
