@@ -18,7 +18,7 @@ from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import TokenResult
 from tests.faults.cancel_model import Pair
 from tests.faults.cancel_table import action
-from tests.faults.cancel_world import AGENTS, ERASED, TOOLS, Side, World, drawn, login_of, person, turn_of
+from tests.faults.cancel_world import AGENTS, ERASED, TOOLS, NotNow, Side, World, drawn, login_of, person, turn_of
 from tests.kit.running_broker import TEAM
 
 ASKABLE = ("mail", "mail", "team", "tv", "robot", "asked", "said")
@@ -310,7 +310,7 @@ async def called_back(w: World, s: Side, d: Random) -> None:
         w.model.leased(delivery)
         await asyncio.sleep(0)
         if d.random() < 0.3:
-            raise RuntimeError("not now")
+            raise NotNow
 
     async with s.broker.on_granted(d.choice(AGENTS), take):
         for _ in range(d.randrange(30)):
