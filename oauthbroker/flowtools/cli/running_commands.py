@@ -126,13 +126,15 @@ def runs(
 _STOPPED: Final = "A run that a policy has stopped: flow runs --state escalated."
 Run = Annotated[str, typer.Argument(metavar="RUN", help=_STOPPED)]
 AnyRun = Annotated[str, typer.Argument(metavar="RUN", help="A run: flow runs lists them.")]
+_DECIDED: Final = {"approve": "approved", "decline": "declined", "retry": "retried", "cancel": "cancelled"}
 
 
-def approve(run_id: Run, by: By = "", database: Database = "", config: Config = CONFIG) -> None:
+def approve(
+    run_id: Run, by: By = "", database: Database = "", config: Config = CONFIG, *, as_json: AsJson = False
+) -> None:
     """Let a stopped run pass the policy that asks; not for its own caller. It goes on by itself where flows are served,
     or with flow run --resume."""
-    _decide("approve", run_id, by=by, database=database, config=config)
-    typer.echo(f"run {run_id}: approved; it goes on where flows are served, or with flow run NAME --resume {run_id}")
+    _decide("approve", run_id, by=by, database=database, config=config, as_json=as_json)
 
 
 def decline(
@@ -141,10 +143,12 @@ def decline(
     why: Annotated[str, typer.Option(help="A reason for those who look at the run.")] = "",
     database: Database = "",
     config: Config = CONFIG,
+    *,
+    as_json: AsJson = False,
 ) -> None:
     """End a stopped run. Its commits stay."""
-    _decide("decline", run_id, by=by, database=database, config=config, why=harmless_text(why))
-    typer.echo(f"run {run_id}: declined")
+    more: dict[str, Any] = {"why": harmless_text(why)}
+    _decide("decline", run_id, by=by, database=database, config=config, as_json=as_json, **more)
 
 
 def retry(
@@ -157,32 +161,41 @@ def retry(
         bool | None,
         typer.Option("--happened/--not-happened", help="The effect whose answer was lost: look there first."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Let a run go on that failed or whose outcome is unknown: what certainly had no effect is tried again. It goes on
     by itself where flows are served, or with flow run --resume."""
-    _decide("retry", run_id, by=by, database=database, config=config, happened=happened)
-    typer.echo(f"run {run_id}: it goes on where flows are served, or with flow run NAME --resume {run_id}")
+    _decide("retry", run_id, by=by, database=database, config=config, as_json=as_json, happened=happened)
 
 
-def cancel(run_id: AnyRun, by: By = "", database: Database = "", config: Config = CONFIG) -> None:
+def cancel(
+    run_id: AnyRun, by: By = "", database: Database = "", config: Config = CONFIG, *, as_json: AsJson = False
+) -> None:
     """End a run that has not ended. Its commits stay, and its charges are refunded."""
-    state = _decide("cancel", run_id, by=by, database=database, config=config)
-    later = f"; it ends where flows are served, or with flow run NAME --resume {run_id}"
-    typer.echo(f"run {run_id}: cancelled{'' if state == 'failed' else later}")
+    _decide("cancel", run_id, by=by, database=database, config=config, as_json=as_json)
 
 
-def _decide(decision: _Decision, run_id: str, *, by: str, database: str, config: Path, **more: Any) -> Any:
-    """Make a decision of `approvals` in the name of the person at this command."""
-    from oauthbroker.flowtools.running import approvals
+def _decide(
+    decision: _Decision, run_id: str, *, by: str, database: str, config: Path, as_json: bool, **more: Any
+) -> None:
+    """Make a decision of `approvals` in the name of the person at this command, and print the run's state after it."""
+    from oauthbroker.flowtools.running import approvals, journal
 
-    decide = getattr(approvals, decision)
-    more |= {"by": person(by or account()), "account": account()}
+    def decided(here: Place) -> str:
+        there, decide = opened(here.database), getattr(approvals, decision)
+        decide(there, run_id, by=person(by or account()), account=account(), audit=here.versions.audit, **more)
+        with there.reading() as connection:
+            return approvals.run_lines(connection, limit=1, id=run_id)[0].state
 
-    def decided(here: Place) -> Any:
-        return decide(opened(here.database), run_id, audit=here.versions.audit, **more)
-
-    with refusals_printed():
-        return at_broker(config, decided, database)
+    with refusals_printed(as_json=as_json):
+        state = at_broker(config, decided, database)
+    later = (
+        ""
+        if state in journal.ENDED
+        else f"; it goes on where flows are served, or with flow run NAME --resume {run_id}"
+    )
+    answer = {"run": run_id, "decision": _DECIDED[decision], "state": state}
+    say(answer, [f"run {run_id}: {_DECIDED[decision]}{later}"], as_json=as_json)
 
 
 def plan(

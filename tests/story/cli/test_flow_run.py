@@ -118,11 +118,13 @@ def test_a_stopped_run_is_approved_or_declined_on_the_record(desk: Desk) -> None
     for key, command, end in (("a", "approve", "succeeded"), ("b", "decline", "failed")):
         _, reported = typed(desk, "--apply", "--as", "eve", data={"id": key, "amount": 6})
         assert "escalated" == reported["state"]
-        assert 0 == desk.type("flow", command, reported["run"], "--by", "Ada").code
+        done = desk.type("flow", command, reported["run"], "--by", "Ada", "--json")
+        decided, state = ("approved", "running") if command == "approve" else ("declined", "failed")
+        assert {"run": reported["run"], "decision": decided, "state": state} == json.loads(done.out)
         assert 2 == desk.type("flow", command, reported["run"], "--by", "Bob").code
         assert end == typed(desk, "--resume", reported["run"])[1]["state"]
         shown = desk.type("flow", "runs", reported["run"]).out
-        assert f"policy limit: {'approved' if command == 'approve' else 'declined'} by Ada (account " in shown
+        assert f"policy limit: {decided} by Ada (account " in shown
 
 
 @pytest.mark.rule("flow-plan")
