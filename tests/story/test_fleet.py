@@ -83,4 +83,5 @@ async def test_twenty_sick_grants_among_very_many(
     assert max(fleet.requests[person] for person in range(SICK)) < most
     lines = [json.loads(line) for line in logs.splitlines()]
     assert not [line for line in lines if line["level"] == "error"], "the client is proven good: no operator is called"
-    assert len(lines) <= 6 * SICK
+    fetches = [line for line in lines if line["event"] == "a token could not be fetched"]  # one a minute for an app
+    assert (len(fetches) <= HOURS * 60, len(lines) - len(fetches) <= 6 * SICK) == (True, True)
