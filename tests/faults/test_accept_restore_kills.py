@@ -153,4 +153,4 @@ def test_a_restored_store_is_closed_or_accepted_after_a_kill_at_any_change(
         waiting.go_back()
     assert (0, True) in seen
     assert (KILLED, False) in seen
-    assert number > 5
+    assert number >= 5, "each change is met"
