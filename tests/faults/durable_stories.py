@@ -678,6 +678,7 @@ STORIES = {
         key_stories.has_key,
         ("PagesService.enter", "CredentialEntry.store"),
         key_app,
+        gives_up=USED_UP,
     ),
     "a credential that replaces a refused one": Story(
         key_stories.before_another,
@@ -685,6 +686,7 @@ STORIES = {
         key_stories.has_key,
         ("PagesService.enter", "CredentialEntry.store"),
         key_app,
+        gives_up=USED_UP,
     ),
     "a credential that the API refuses": Story(
         key_stories.with_key,

@@ -38,6 +38,7 @@ REFUSED: dict[str, set[str]] = {
 """The calls that may be refused because they need the record. The relay reports it, after all others' events."""
 PLANTED_TOO: dict[str, set[str]] = {
     "waiting": {"connect", "sweep", "cancelled", "erased"},
+    "events": {"erased"},
     "queues": {"relay", "consumer", "tidying", "relay at the end", "erased"},
     "uses": {"uses", "erased"},
     "clients": {"client at a server"},
