@@ -47,7 +47,7 @@ where an event is 1.9 ms of one core's work.""",
 516 ms became 411 by dataclasses that are made with less work, by forms and pages that are loaded when they are used,
 and by a collector that rests during imports. Python with `asyncio`, `ssl`, `yaml`, `pydantic` and `cryptography`, one
 model and one cipher takes 262 ms of CPU where the first token takes 469, by turns on a busy machine: 0.56, so some
-230 of the 411 ms. 20 ms would be left for reading the configuration and for opening keys, store, audit log and grant.""",
+230 of the 411 ms. 20 ms would be left for reading the configuration and opening keys, store, audit log and grant.""",
 }
 """Shown for every full run, whether the target is met or not."""
 
