@@ -83,7 +83,8 @@ without it failed after 2.2 s, later ones within 1.2 ms, with the cause.""",
     "2,000 grants expire at once (targets 150 a second, 1.1 calls a grant)": """\
 The places for an app's calls grow by one with a round of good answers, and 429 or late answers halve them. These
 places alone, before a provider that was played and took 200 ms, gave 154 calls a second, where 32 places allow 160.
-With 50 a second at the provider there were 1.05 calls a grant. Whole refreshes were not measured in this way.""",
+With 50 a second at the provider there were 1.05 calls a grant. Whole refreshes
+on files made 1.04 calls a grant there (`bench.bench_storm`, beside much other work).""",
     "`keys reseal` (target 5,000 records a second)": """\
 One statement replaces 128 records whose header is still the one that was read, in place of one. With 2,000 to 6,000
 records, 580 to 1,400 a second became 2,600 to 5,000, and the command's CPU a quarter (12,000 a second). The rest is

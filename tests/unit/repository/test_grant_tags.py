@@ -158,7 +158,7 @@ async def test_heads_are_those_of_all_grants_or_of_an_app_and_the_rest_is_with_t
     assert [ALICE, f"{BOB}-1", f"{BOB}-2"] == sorted(whole.subject for whole in named.values() if whole is not None)
 
 
-async def test_a_grant_takes_one_inode_whatever_its_tags(tmp_path: Path) -> None:
+async def test_a_grant_takes_one_inode_with_any_tags(tmp_path: Path) -> None:
     """The folders of tags and the empty files for locks have a bound; docs/scaling.md says what a volume needs."""
     repository = Repository(open_file_store(tmp_path))
     for number in range(40):
