@@ -18,7 +18,7 @@
 #   make storm   640 tasks want one expired grant, 1,000 kills amid refreshes, 20,000 cancels
 #                (ARGS="--only rush", "--kills 100", "--only cancels --seed 2")
 #   make hosts   four hosts and one PostgreSQL, ten minutes of kills, frozen and cut-off hosts and failovers; then outages of 5 to 300 s; needs root
-#                (ARGS="--seconds 60 --seed 2")
+#                (ARGS="--seconds 60 --seed 2"; "--beside ../earlier": half of the hosts run that checkout)
 #   make proof   long tables and laws, kills, storm, interleavings and soak, one after another, and one page of figures
 #                (ARGS="--scale 0.1 --minutes 30")
 #   make docs    the documentation as a site, in build/site; make docs-serve shows it while you write;

@@ -68,9 +68,9 @@ def write_config(folder: Path, port: int, variable: str = "", consistency: str =
     return config
 
 
-async def install(folder: Path, port: int, variable: str = "") -> None:
+async def install(folder: Path, port: int, variable: str = "", consistency: str = "strict") -> None:
     """Write a configuration, make its store, and store one grant that is ready."""
-    config = write_config(folder, port, variable)
+    config = write_config(folder, port, variable, consistency)
     loaded = load(config)
     init_store(loaded.settings, os.environ, SystemClock())
     async with open_running(config, env=os.environ, clock=SystemClock(), background=False) as running:

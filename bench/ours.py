@@ -30,7 +30,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App, Client, Endpoints
 from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Settings
-from oauthbroker.model.token_results import Ready
+from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.observability.logging import json_log
 from oauthbroker.records import Grant, Token
 from oauthbroker.repository.repository import Repository
@@ -156,6 +156,21 @@ class Measured:
             taken.append(await a_round(ask, 10))
         return {"calls": len(taken) * 10, "us": statistics.median(taken), "p99": sorted(taken)[int(len(taken) * 0.99)]}
 
+    async def storm(self, request: Mapping[str, Any]) -> Answer:
+        """Ask for so many grants at once, each until its token is there."""
+        taken = list[float]()
+
+        async def one(ask: Work) -> None:
+            while not isinstance(found := await ask(), Ready):
+                if not isinstance(found, Failed) or not found.retryable:
+                    raise TypeError(f"{found} instead of a token")
+                await asyncio.sleep(found.retry_after_seconds or 1)
+            taken.append((time.monotonic() - began) * MS)
+
+        began = time.monotonic()
+        await asyncio.gather(*(one(self._new(subject(number))) for number in range(request["grants"])))
+        return {"seconds": max(taken) / MS, "p99": sorted(taken)[int(len(taken) * 0.99)]}
+
     async def calls(self, request: Mapping[str, Any]) -> Answer:
         """Do what a tool does, so many times in parallel: take the token, call the API."""
         ask = self._ask(request["subject"])
@@ -178,7 +193,7 @@ class Measured:
 
 async def main(folder: str, port: str) -> None:
     measured = Measured(Path(folder), int(port))
-    works = ("open", "close", "warm", "cold", "at", "busy", "calls", "memory")
+    works = ("open", "close", "warm", "cold", "at", "busy", "storm", "calls", "memory")
     try:
         await answer({name: getattr(measured, name) for name in works})
     finally:

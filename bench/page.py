@@ -31,7 +31,7 @@ from bench.page_words import (
     SLOW,
     TARGETS,
 )
-from bench.targets import OURS, POST, TABLE, TCP, UNIX, Results, assessed, find
+from bench.targets import OURS, POST, TABLE, TCP, UNIX, Results, Target, assessed, find
 
 ROOT = Path(__file__).parents[1]
 PAGE, FOLDER = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance"
@@ -54,6 +54,7 @@ COSTS = (
 SERVED = {"api", "proxy", "scaling"}  # benches of a server
 OWN_PARTS = {"peers", "slow_provider", "growth", "million", "contention", "workers"}
 MISSING = "not measured"
+MILLION = "million"  # whose targets stand beside its figures
 WIDTH = 118
 
 
@@ -80,7 +81,8 @@ def target_page(run: Run) -> str:
     results: Results = run["results"]
     before: Run = json.loads(BEFORE.read_text("utf-8"))
     intro = TARGETS.format(before=before["commit"], day=before["at"][:10])
-    parts = [intro, "", *_table(_targets(results, before["results"], assess=not run["quick"])), ""]
+    rows = [each for each in TABLE if each.bench != MILLION]
+    parts = [intro, "", *_table(_targets(rows, results, before["results"], assess=not run["quick"])), ""]
     parts += [] if run["quick"] else [*_limited(results), *_listed("Attempts on files, with their gains:", ON_FILES)]
     parts += _listed(MEASURED, ON_POSTGRES)
     return "\n".join(parts).rstrip() + "\n"
@@ -106,9 +108,12 @@ def _figures_of(run: Run, intro: str, benches: Collection[str]) -> str:
 
 def operator_page(run: Run) -> str:
     """Return the page of lists and commands over many grants."""
+    results: Results = run["results"]
     parts = [OPERATOR, ""]
-    for store, rows in tables(run["results"].get("million", ())):
+    for store, rows in tables(results.get(MILLION, ())):
         parts += [f"## {store}", "", *_table(rows), ""]
+    targets = [each for each in TABLE if each.bench == MILLION]
+    parts += ["## Targets", "", *_table(_targets(targets, results, {}, assess=not run["quick"])), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -127,9 +132,9 @@ def _costs(results: Results) -> Iterator[tuple[str, ...]]:
         yield call, value_of(found), spread_of(found)
 
 
-def _targets(results: Results, before: Results, *, assess: bool) -> Iterator[tuple[str, ...]]:
+def _targets(rows: Iterable[Target], results: Results, before: Results, *, assess: bool) -> Iterator[tuple[str, ...]]:
     yield "call", "ours", "beside it", "", "before", "now", "half of the rounds", "target", ""
-    for each in TABLE:
+    for each in rows:
         now, other = each.now(results), find(results, each.bench, each.beside) if each.beside else None
         assessment = (
             "" if now is None else "not assessed" if not assess else "met" if each.met(now[0]) else "**not met**"

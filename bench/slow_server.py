@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,12 +19,16 @@ ENDPOINT, API = "/token", "/mcp"
 
 @dataclass
 class SlowServer:
-    """Each answer of the token endpoint is a new token; the API takes every token that it gave."""
+    """Each answer of the token endpoint is a new token, or 429 to more requests in a second than `per_second`; the API
+    takes every token that it gave."""
 
     token_seconds: float
     api_seconds: float = 0.0
     port: int = 0
+    per_second: int = 0  # 0: no limit
     refreshes: int = 0
+    refused: int = 0
+    last: deque[float] = field(default_factory=deque)  # when the requests of a second were taken
     given: set[str] = field(default_factory=set)
 
     def url(self, path: str) -> str:
@@ -50,6 +56,9 @@ class SlowServer:
             writer.close()
 
     async def _answer(self, path: str, headers: Mapping[str, str]) -> tuple[str, dict[str, object]]:
+        if path == ENDPOINT and not self._admits():
+            self.refused += 1
+            return "429 Too Many Requests", {"error": "temporarily_unavailable"}
         if path == ENDPOINT:
             self.refreshes += 1
             await asyncio.sleep(self.token_seconds)
@@ -60,10 +69,21 @@ class SlowServer:
             return "200 OK", {}
         return ("401 Unauthorized" if path == API else "404 Not Found"), {}
 
+    def _admits(self) -> bool:
+        now = time.monotonic()
+        while self.last and self.last[0] <= now - 1:
+            self.last.popleft()
+        if self.per_second and len(self.last) >= self.per_second:
+            return False
+        self.last.append(now)
+        return True
+
 
 @asynccontextmanager
-async def slow_server(token_seconds: float, api_seconds: float = 0.0) -> AsyncIterator[SlowServer]:
-    served = SlowServer(token_seconds, api_seconds)
+async def slow_server(
+    token_seconds: float, api_seconds: float = 0.0, *, per_second: int = 0
+) -> AsyncIterator[SlowServer]:
+    served = SlowServer(token_seconds, api_seconds, per_second=per_second)
     server = await asyncio.start_server(served._connection, "127.0.0.1", 0)  # noqa: SLF001
     served.port = server.sockets[0].getsockname()[1]
     try:

@@ -103,6 +103,24 @@ TABLE = (
         "",
         0.25,
     ),
+    Target(
+        "2,000 refreshes at once, a provider of 200 ms",
+        "storm",
+        "storm, without a limit: refreshes",
+        None,
+        "27",
+        150,
+        at_least=True,
+        unit="a second",
+    ),
+    Target(
+        "requests for a grant, a provider of 50 a second",
+        "storm",
+        "storm, 50 a second: requests for a grant",
+        None,
+        "1.24",
+        1.1,
+    ),
     Target("an event on files", "events", f"{EVENT}, {ALONE}", f"three durable appends, {ALONE}", "", 1.5),
     Target("16 events at once, each", "events", f"{EVENT}, 16 at once, {ALONE}", f"{EVENT}, {ALONE}", "", 0.2),
     _start("`import oauthbroker.client`", "import oauthbroker.client", "25", 6),
@@ -154,6 +172,30 @@ TABLE = (
         )
         for count in (1, 2, 4)
     ),
+    *(
+        Target(
+            f"`{POST}` with a feed on PostgreSQL, {count} of our processes",
+            "workers",
+            f"serve, {count} workers, PostgreSQL with feed",
+            f"serve, {count} workers",
+            "",
+            0.7,
+            at_least=True,
+        )
+        for count in (1, 2, 4)
+    ),
+    *(
+        Target(
+            f"warm calls on PostgreSQL, {count} of our processes",
+            "scaling",
+            f"PostgreSQL, {count} workers: warm token calls",
+            f"pgbench, {count * 4} clients: warm token calls",
+            before,
+            0.6,
+            at_least=True,
+        )
+        for count, before in ((1, "0.23"), (2, "0.23"), (4, "0.21"))
+    ),
     Target("warm call at a million", "growth", "warm call, 1,000,000 grants", "warm call, 1,000 grants", "", 1.2),
     *(
         Target(
@@ -171,8 +213,15 @@ TABLE = (
             ("next page", "next page of the list", "", 50, "ms of CPU"),
             ("search by subject", "search by subject", "", 50, "ms of CPU"),
             ("longest turn of the loop for a page", "page 1 of the list: the loop's longest turn", "2.8 s", 5, "ms"),
+            ("longest turn for the next page", "next page of the list: the loop's longest turn", "", 5, "ms"),
+            ("longest turn for a search", "search by subject: the loop's longest turn", "", 5, "ms"),
+            ("longest turn for counts by state", "counts by state: the loop's longest turn", "", 5, "ms"),
             ("memory for a page", "page 1 of the list: memory", "1,200 MiB", 20, "MiB"),
+            ("memory for the next page", "next page of the list: memory", "", 20, "MiB"),
+            ("memory for a search", "search by subject: memory", "", 20, "MiB"),
             ("memory of doctor", "doctor: memory of the process", "3.1 GiB", 300, "MiB"),
+            ("memory of export", "store export: memory of the process", "", 300, "MiB"),
+            ("memory of reseal", "keys reseal: memory of the process", "", 300, "MiB"),
         )
     ),
 )

@@ -218,7 +218,7 @@ class Opening:
         return session
 
     def _new_session(self, app: App, wish: Wish, device: tuple[Device, datetime] | None) -> AuthSession:
-        now, locator = self.clock.now(), random_text(self.clock, 128)
+        now, locator, secret = self.clock.now(), random_text(self.clock, 128), random_text(self.clock, 256)
         expires_at = now + timedelta(seconds=self.limits.session_seconds) if device is None else device[1]
         return AuthSession(
             locator=locator,
@@ -231,8 +231,8 @@ class Opening:
             typed=bool(app.connect_params) and not wish.params,
             scopes=wish.scopes,
             resume=wish.resume,
-            ticket=Secret(locator + random_text(self.clock, 256)),
             attempt=new_attempt(self.clock, locator, cookie=None) if device is None else Attempt.none(),
+            ticket=Secret(locator + secret),
             created_at=now,
             expires_at=expires_at,
             config_digest=app.config_digest,

@@ -51,7 +51,7 @@ class OpenedHere:
 
     def check_open(self) -> None:
         """Raise `storeUnavailable` after its end, and in another process or event loop than its own."""
-        if self.is_over:
+        if os.getpid() != self.pid:
             raise NotUsableHere(CLOSED if self.closed else FORKED)
         loop = running_loop()
         if loop is not self.loop and loop is not None:

@@ -107,7 +107,7 @@ class RefreshTransaction:
     ) -> Refreshed:
         self.failures.check_pause(versioned.record, forced=job.forced)
         async with self._turn(job):  # (10) the app's circuit lets us ask
-            endpoints = await self._endpoints(located(job.app, versioned.record.provider_data), job.grant)
+            endpoints = await self._endpoints(located(job.app, versioned.record.provider_data), job)
             async with self.repository.reserve_for(versioned, now=False) as reservation:
                 # (4) space on the disk, (5) the intent is sealed
                 begun = await self.writeback.begin(versioned, reservation, forced=job.forced)
@@ -192,12 +192,12 @@ class RefreshTransaction:
     def _turn(self, job: RefreshJob) -> AbstractAsyncContextManager[None]:
         return self.circuits.permit(job.app.name, job.grant, wait=self.limits.provider_seconds)
 
-    async def _endpoints(self, app: App, grant: str) -> Endpoints:
+    async def _endpoints(self, app: App, job: RefreshJob) -> Endpoints:
         try:
             return await self.discovery.endpoints(app)
         except BrokerError as error:
             own = bool(app.params)  # the issuer may be at a host of this connection
-            self.failures.count(app.name, error, grant if own else "", own=own)
+            self.failures.count(app.name, error, job.grant if own else "", own=own)
             raise
 
     async def _newest(self, job: RefreshJob) -> Versioned[Grant] | None:

@@ -220,7 +220,6 @@ class OAuthManager:
         return failed
 
     async def _answer(self, caller: Caller, call: TokenCall, issue: _Issues[T]) -> T | AuthorizationRequired:
-        self.repository.opened_here.check_open()
         is_replaced = False
         for _ in range(3):
             if call.app.mcp is not None:
@@ -279,6 +278,7 @@ class OAuthManager:
         """Return the newest grant, and whether the turn was checked no earlier than that. A store that has to be asked
         is asked for both in one round trip."""
         known = self.repository.cached_grant(call.key) if caller.turn_holds is not None else None
+        self.repository.opened_here.check_open()
         if known is None or self.repository.is_newest(known.entry):
             return await self.repository.grant(call.key), False
         versioned, _ = await asyncio.gather(self.repository.grant(call.key), caller.check_turn())

@@ -2,7 +2,8 @@
 
 `rush`: all processes of all hosts want one expired grant at once. `mixed`: random work, while processes are killed,
 hosts are frozen and cut off from the database, their clocks are minutes apart, the database is restarted, and replaced
-by its standby. Every second host trusts a feed. The hosts are network namespaces: `tests/kit/network_hosts.py`. CI runs
+by its standby. Every second host trusts a feed. With `--beside FOLDER` half of the hosts run the version of that
+checkout, which is an earlier one. The hosts are network namespaces: `tests/kit/network_hosts.py`. CI runs
 a short form (`test_hosts.py`).
 """
 
@@ -40,7 +41,7 @@ from oauthbroker.testing import Canaries
 from tests.faults.hosts_model import Facts, Pair, problems
 from tests.faults.hosts_settling import last_of, settle
 from tests.faults.hosts_worker import LEASE_SECONDS, TellingPostgres, follow, rotation_of, telling_postgres
-from tests.faults.storm_kit import Nursery, People, Provider, end, start
+from tests.faults.storm_kit import ROOT, Nursery, People, Provider, end, start
 from tests.faults.storm_report import Report
 from tests.faults.storm_worker import World, broker_on
 from tests.kit import postgres
@@ -56,8 +57,9 @@ FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 class Hosts:
     """The hosts, their database and their folder. Made in the hub."""
 
-    def __init__(self, folder: Path, names: list[str], database: postgres.Replicated) -> None:
+    def __init__(self, folder: Path, names: list[str], database: postgres.Replicated, beside: str = "") -> None:
         self.folder, self.names, self.database = folder, names, database
+        self.beside = Path(beside) if beside else ROOT
         self.url = database.url("hosts")
         self.nurseries: list[Nursery] = []
 
@@ -81,6 +83,7 @@ class Hosts:
                     "tests.faults.hosts_worker",
                     before=inside(name),
                     more=faked if skew else {},
+                    root=self.beside if number % 4 in {1, 2} else ROOT,  # one of them trusts its feed
                 )
                 nurseries.append(await stack.enter_async_context(opened))
             yield nurseries
@@ -288,7 +291,7 @@ async def inside_hub(given: dict[str, Any]) -> list[Report]:
         database.run("create database hosts")
         migrate(database.url("hosts"))
         await _begin_feeds(database.url("hosts"))
-        hosts = Hosts(Path(name), given["hosts"], database)
+        hosts = Hosts(Path(name), given["hosts"], database, given["beside"])
         reports = [await rush(hosts, given["tasks"])]
         Console().print(reports[-1].table())
         reports.append(await mixed(hosts, given["seconds"], given["seed"]))
@@ -311,12 +314,14 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=TASKS, help="of each process, in the rush")
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--beside", default="", help="a checkout of an earlier version, which half of the hosts run")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.inside:
         return 1 if any(report.problems for report in asyncio.run(inside_hub(json.loads(given.inside)))) else 0
     with network(given.hosts) as made:
-        orders = json.dumps({"hosts": made.hosts, "tasks": given.tasks, "seconds": given.seconds, "seed": given.seed})
+        words = {name: getattr(given, name) for name in ("tasks", "seconds", "seed", "beside")}
+        orders = json.dumps({"hosts": made.hosts, **words})
         command = [*inside(made.hub), sys.executable, "-m", "tests.faults.hosts", "--inside", orders]
         return subprocess.run(command, check=False).returncode
 

@@ -56,5 +56,6 @@ PARTS = (
     Part("Slots of the audit log that crash", "tests.faults.audit_crashes", {"crashes": 3_000}),
     Part("Agents and orchestrators killed at random", "tests.faults.agent_kills", {"turns": 1000}),
     Part("Four hosts with one database", "tests.faults.hosts", {"seconds": 600.0}),
+    Part("A database that is away during refreshes", "tests.faults.outages", {"seconds": 300.0}, lines=70),
     Part("Mixed load for minutes", "bench.soak", {"minutes": 6.0}, shown=()),
 )

@@ -25,16 +25,21 @@ Hear = Callable[[list[str]], None]
 
 
 async def start(
-    module: str, *words: str, before: Sequence[str] = (), more: Mapping[str, str] = MappingProxyType({})
+    module: str,
+    *words: str,
+    before: Sequence[str] = (),
+    more: Mapping[str, str] = MappingProxyType({}),
+    root: Path = ROOT,
 ) -> asyncio.subprocess.Process:
-    """Start a module of ours; `before` are words of a command that runs it, `more` is its own environment."""
+    """Start a module of ours; `before` are words of a command that runs it, `more` is its own environment, `root` the
+    checkout that it runs."""
     pipe = asyncio.subprocess.PIPE
-    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "PYTHONWARNINGS": "ignore", **more}
+    environment = {"PYTHONPATH": str(root), "PATH": os.environ["PATH"], "PYTHONWARNINGS": "ignore", **more}
     return await asyncio.create_subprocess_exec(
         *(*before, sys.executable, "-m", module, *words),
         stdin=pipe,
         stdout=pipe,
-        cwd=ROOT,
+        cwd=root,
         env=environment,
         limit=_MOST_BYTES,
     )

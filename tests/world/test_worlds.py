@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.forms import is_long
 from tests.world import mutants
 from tests.world.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
-WORLDS = 60 if is_long() else 12  # in one process
+WORLDS = 100  # in one process
 MOST_SECONDS = 540
 
 

@@ -20,6 +20,7 @@ from bench.page import (
     TARGET_PAGE,
     figure_page,
     files,
+    operator_page,
     page,
     target_page,
 )
@@ -55,7 +56,7 @@ def test_the_first_minutes_have_a_row_and_a_transcript_each_and_none_takes_longe
 
 @pytest.mark.parametrize("quick", [False, True])
 def test_every_target_is_a_row_with_a_result_or_says_that_it_was_not_measured(run, quick):
-    text = target_page(run | {"quick": quick})
+    text = target_page(run | {"quick": quick}) + operator_page(run | {"quick": quick})
     for each in TABLE:
         [row] = [
             line for line in text.splitlines() if line.startswith(f"| {each.call} |") and f"| {each.goal} |" in line

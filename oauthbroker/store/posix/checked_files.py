@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -46,10 +46,15 @@ def _refusal(found: os.stat_result, what: str, name: str) -> BrokerError:
 
 def read_file(fs: Fs, folder: int, name: str, limit: int) -> tuple[bytes, os.stat_result] | None:
     """Return the content and stat of a plain file of at most `limit` bytes, or None if it does not exist."""
+    refused = None
     try:
-        fd = _opened(fs, fs.open_file, name, folder)
+        fd = fs.open_file(name, dir_fd=folder)
     except FileNotFoundError:
         return None
+    except OSError as exc:
+        refused = exc
+    if refused is not None:
+        raise _not_opened(fs, refused, name, folder)
     try:
         found = check_file(fs.fstat(fd), name)
         return fs.read(fd, min(found.st_size, limit) + 1), found
@@ -74,7 +79,13 @@ def make_folders(fs: Fs, parent: int, names: Iterable[str]) -> None:
 
 def own_folder(fs: Fs, parent: int, name: str) -> int:
     """Open a folder of ours below `parent`. Raises `storePermissions` for a link or a file in its place."""
-    fd = _opened(fs, fs.open_folder, name, parent)
+    refused = None
+    try:
+        fd = fs.open_folder(name, dir_fd=parent)
+    except OSError as exc:
+        refused = exc
+    if refused is not None:
+        raise _not_opened(fs, refused, name, parent)
     try:
         check_folder(fs.fstat(fd), name)
     except BaseException:
@@ -92,15 +103,12 @@ def sync_names(fs: Fs, folder: int) -> None:
             raise
 
 
-def _opened(fs: Fs, open_: Callable[..., int], name: str, parent: int) -> int:
-    """Open something below `parent`. Names a link, or a file for a folder, which the system refuses."""
-    try:
-        return open_(name, dir_fd=parent)
-    except OSError as exc:
-        if exc.errno not in {errno.ELOOP, errno.ENOTDIR}:
-            raise
+def _not_opened(fs: Fs, refused: OSError, name: str, parent: int) -> OSError | BrokerError:
+    """Return what to raise: it names a link, or a file for a folder, which the system refuses."""
+    if refused.errno not in {errno.ELOOP, errno.ENOTDIR}:
+        return refused
     found = fs.stat(name, dir_fd=parent)
-    raise _refusal(found, "a link" if stat.S_ISLNK(found.st_mode) else "not a folder", name)
+    return _refusal(found, "a link" if stat.S_ISLNK(found.st_mode) else "not a folder", name)
 
 
 def close(fs: Fs, fd: int) -> None:

@@ -156,3 +156,15 @@ async def test_heads_are_those_of_all_grants_or_of_an_app_and_the_rest_is_with_t
     named = {head.key: whole async for head, whole in repository.grants_that_name(ALICE)}
     assert keys == named.keys()
     assert [ALICE, f"{BOB}-1", f"{BOB}-2"] == sorted(whole.subject for whole in named.values() if whole is not None)
+
+
+async def test_a_grant_takes_one_inode_with_any_tags(tmp_path: Path) -> None:
+    """The folders of tags and the empty files for locks have a bound; docs/scaling.md says what a volume needs."""
+    repository = Repository(open_file_store(tmp_path))
+    for number in range(40):
+        await repository.save_grant(grant_with(subject=f"acme:user:1{number}", authorized_by=BOB), expect=0)
+    data = tmp_path / "store" / "data"
+    tags = [path for path in (data / "tags").rglob("*") if path.is_file() and path.name != "empty"]
+    assert 3 * 40 == len(tags), "by app, by subject and by who agreed"
+    inodes = {path.stat().st_ino for kind in ("grants", "tags") for path in (data / kind).rglob("*") if path.is_file()}
+    assert 40 + 1 == len(inodes), "one for each record, and one for all tags"

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import App
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import KINDS, LEASES, Repository, Versioned
 from oauthbroker.repository.versioned import Unread
@@ -81,6 +82,17 @@ def ended(grant: Grant) -> Grant:
 async def test_shared_grants_have_the_client_and_a_person_in_common(shared_grants, repository, app, living, are_shared):
     await repository.save_grant(living, expect=0)
     assert (living.key if are_shared else None) == await shared_grants.living(app, ended(of(TEAM)))
+    assert are_shared is not await shared_grants.is_free(app, of(TEAM)), "tokens that are in no record"
+
+
+async def test_tokens_in_no_record_are_not_free_while_the_grant_of_their_own_place_lives(
+    shared_grants: SharedGrants, repository: Counting, app: App
+) -> None:
+    own = replace(of(TEAM, by="idp:user:bob"), registration="another client")
+    versioned = await repository.save_grant(own, expect=0)
+    assert not await shared_grants.is_free(app, of(TEAM))
+    await repository.save_grant(ended(own), expect=versioned.generation)
+    assert await shared_grants.is_free(app, of(TEAM))
 
 
 async def test_a_look_opens_only_grants_of_the_people_concerned(shared_grants, repository, app):
