@@ -33,7 +33,7 @@ async def test_a_refusal_that_comes_after_its_caller_was_cancelled_is_not_report
     assert [] == reported
 
 
-async def test_a_caller_that_is_cancelled_again_and_again_waits_for_its_work_and_hands_over_what_it_made() -> None:
+async def test_a_caller_that_is_cancelled_again_and_again_waits_for_its_work_and_hands_over_its_result() -> None:
     work: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     lost = list[str]()
     caller = asyncio.create_task(to_its_end(work, lost.append))
