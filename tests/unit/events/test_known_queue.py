@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,7 +18,6 @@ from oauthbroker.observability.metrics import Metrics
 from oauthbroker.records.event_queue import REMEMBERED, SEGMENT_ITEMS, Head, Item, Segment, Settled, segments_of
 from oauthbroker.repository.queue_parts import HEAD
 from oauthbroker.repository.repository import KINDS, LEASES, Entry, Key, Repository
-from oauthbroker.store.format.port import Lease
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
 from tests.faults.queue_crash_kit import small_segments
@@ -38,7 +36,7 @@ class CountingStore(MemoryStore):
         self.looks += entry.key.kind == "queues"
         return super().unchanged(entry)
 
-    def lease(self, key: Key, *, wait: float) -> AbstractAsyncContextManager[Lease]:
+    def lease(self, key: Key, *, wait: float) -> Any:
         self.locks += key.kind == "queue"
         return super().lease(key, wait=wait)
 
