@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeVar
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -173,15 +174,23 @@ async def to_its_end(work: asyncio.Future[T], lost: Callable[[T], object] | None
     result that no caller receives then."""
     cancelled: asyncio.CancelledError | None = None
     while not work.done():
-        try:
-            await asyncio.wait([work])
+        ended = work.get_loop().create_future()
+        work.add_done_callback(wake := partial(_wake, ended))
+        try:  # as `asyncio.wait` does, in half of its time: each write waits so twice
+            await ended
         except asyncio.CancelledError as exc:
+            work.remove_done_callback(wake)
             cancelled = exc
     if cancelled is None:
         return work.result()
     if not work.cancelled() and work.exception() is None and lost is not None:  # asking marks an exception as retrieved
         lost(work.result())
     raise cancelled
+
+
+def _wake(waiting: asyncio.Future[None], _: object) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 async def on_thread(

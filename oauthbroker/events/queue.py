@@ -96,8 +96,11 @@ class StoreQueues:
         return new
 
     async def lease(self, agent: str) -> EventLease | None:
-        """Lease the next event. The lock is taken only if an event is free."""
+        """Lease the next event. The lock is taken only if an event is free, as far as this process knows."""
         delivery: EventLease | None = None
+        if self._storage.seems_free(agent, self._clock.now()):
+            with suppress(Damaged):  # the next look rebuilds the queue
+                delivery = await self._leased_under_lock(agent)
         while delivery is None and await self._has_free(agent):
             delivery = await self._leased_under_lock(agent)
         return delivery

@@ -154,6 +154,11 @@ class QueueStorage:
             if not await self._compare(index.known, doubtful.difference(index.head.segments[-1:])):
                 return item
 
+    def seems_free(self, agent: str, now: datetime) -> bool:
+        """Return whether an item was free when this process last used the queue. Reads nothing."""
+        known = self._known.get(agent)
+        return known is not None and Index(known).next_free(now)[0] is not None
+
     async def all(self) -> AsyncIterator[Index]:
         """Yield the index of every agent, as it is. One that cannot be read is left out: its next use repairs it."""
         agents = set[str]()

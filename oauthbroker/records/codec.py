@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from operator import itemgetter
 from types import MemberDescriptorType, NoneType
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
@@ -21,6 +21,7 @@ SCHEMA = 1
 _NO_MEMBER = ""  # in place of the name of a field that the record writes itself
 T = TypeVar("T")
 Form = Callable[[Any], Any]
+_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 # Metadata of a record's fields. A member has its field's name in camelCase, unless `named` says another one.
 OPTIONAL: dict[str, Any] = {"optional": True}  # left out while it has its default value
@@ -162,7 +163,24 @@ def _camel(name: str) -> str:
 def encode(kind: str, data: Mapping[str, Any]) -> bytes:
     """Encode a record's plaintext, for the seal only."""
     body = {"apiVersion": API_VERSION, "kind": kind, "schema": SCHEMA, **data}
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return _json(body).encode()
+
+
+def encode_listing(kind: str, record: Any) -> bytes:
+    """Encode a plaintext whose `spec` is a record with long lists of others, few of which have changed since they were
+    encoded. For records without secrets: their texts stay in memory."""
+    texts = dict[str, str]()
+    for attribute, name, *_ in _members_of(type(record)):
+        value = getattr(record, attribute)
+        listed = isinstance(value, tuple) and value and is_dataclass(value[0])
+        texts[name] = f"[{','.join(map(_text, value))}]" if listed else _json(value)
+    spec = ",".join(f'"{name}":{texts[name]}' for name in sorted(texts))
+    return f'{{"apiVersion":"{API_VERSION}","kind":"{kind}","schema":{SCHEMA},"spec":{{{spec}}}}}'.encode()
+
+
+@lru_cache(maxsize=4096)
+def _text(record: Any) -> str:
+    return _json(members(record))
 
 
 def text_in_plaintext(text: str) -> bytes:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cached_property
 from operator import attrgetter
 
 from oauthbroker.core.clock import has_passed
 from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field
 from oauthbroker.records import codec
-from oauthbroker.records.codec import APART, OPTIONAL, named
+from oauthbroker.records.codec import OPTIONAL, named
 
 SEGMENT_ITEMS = 64
 SEGMENT_WEIGHT = 64 * 1024
@@ -69,22 +70,27 @@ class Segment:
     number: int
     items: tuple[Item, ...] = field(default=(), metadata=named("waiting"))
     settled: tuple[Settled, ...] = ()
-    heads: tuple[Item, ...] = field(init=False, repr=False, compare=False, metadata=APART)  # the first of each address
-    done: frozenset[str] = field(init=False, repr=False, compare=False, metadata=APART)
-    weight: int = field(init=False, repr=False, compare=False, metadata=APART)
-    order: int = field(init=False, repr=False, compare=False, metadata=APART)  # of its last settlement
 
-    def __post_init__(self) -> None:
-        first, weight = dict[str, Item](), 0
+    @cached_property
+    def heads(self) -> tuple[Item, ...]:
+        """The first item of each address."""
+        first = dict[str, Item]()
         for item in self.items:
             first.setdefault(item.address, item)
-            weight += item.weight
-        done, order = set[str](), 0
-        for each in self.settled:
-            order = max(order, each.order)
-            if each.done:
-                done.add(each.id)
-        vars(self).update(heads=tuple(first.values()), weight=weight, done=frozenset(done), order=order)
+        return tuple(first.values())
+
+    @cached_property
+    def done(self) -> frozenset[str]:
+        return frozenset(each.id for each in self.settled if each.done)
+
+    @cached_property
+    def weight(self) -> int:
+        return sum(item.weight for item in self.items)
+
+    @cached_property
+    def order(self) -> int:
+        """The number of the last settlement."""
+        return max((each.order for each in self.settled), default=0)
 
     def find(self, event_id: str) -> Item | None:
         return next((item for item in self.items if item.id == event_id), None)
@@ -95,7 +101,7 @@ class Segment:
         return len(self.items) < SEGMENT_ITEMS and self.weight + item.weight <= SEGMENT_WEIGHT
 
     def to_plaintext(self) -> bytes:
-        return codec.encode("EventQueueSegment", {"spec": codec.members(self)})
+        return codec.encode_listing("EventQueueSegment", self)
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> Segment:
@@ -129,7 +135,7 @@ class Head:
     settled: tuple[Settled, ...] = ()
 
     def to_plaintext(self) -> bytes:
-        return codec.encode("EventQueueHead", {"spec": codec.members(self)})
+        return codec.encode_listing("EventQueueHead", self)
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> Head:

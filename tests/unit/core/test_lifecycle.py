@@ -6,7 +6,7 @@ import asyncio
 import gc
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import UnderWay
+from oauthbroker.core.lifecycle import UnderWay, to_its_end
 
 
 async def test_a_refusal_that_comes_after_its_caller_was_cancelled_is_not_reported_by_asyncio() -> None:
@@ -31,3 +31,18 @@ async def test_a_refusal_that_comes_after_its_caller_was_cancelled_is_not_report
     await asyncio.sleep(0)
     gc.collect()
     assert [] == reported
+
+
+async def test_a_caller_that_is_cancelled_again_and_again_waits_for_its_work_and_hands_over_its_result() -> None:
+    work: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    lost = list[str]()
+    caller = asyncio.create_task(to_its_end(work, lost.append))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        caller.cancel()
+    await asyncio.sleep(0)
+    assert not caller.done()
+    work.set_result("made")
+    await asyncio.wait([caller])
+    assert caller.cancelled()
+    assert ["made"] == lost

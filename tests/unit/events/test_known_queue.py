@@ -30,7 +30,15 @@ class CountingStore(MemoryStore):
     def __init__(self, clock: TestClock) -> None:
         super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
         self.reads, self.before = 0, dict[int, Callable[[], Awaitable[object]]]()
-        self.writes = 0
+        self.writes, self.looks, self.locks = 0, 0, 0
+
+    def unchanged(self, entry: Entry) -> bool:
+        self.looks += entry.key.kind == "queues"
+        return super().unchanged(entry)
+
+    def lease(self, key: Key, *, wait: float) -> Any:
+        self.locks += key.kind == "queue"
+        return super().lease(key, wait=wait)
 
     async def get(self, key: Key) -> Entry | None:
         self.reads += key.kind == "queues"
@@ -73,6 +81,27 @@ async def test_a_process_reads_no_part_again_that_it_wrote_also_of_an_empty_queu
     store.reads = 0
     await passed(queues, 1)
     assert 0 == store.reads
+
+
+async def test_a_lease_of_an_event_that_this_process_has_seen_looks_at_the_queue_once(
+    queues: StoreQueues, store: CountingStore
+) -> None:
+    assert await queues.enqueue(event(0))
+    store.looks, store.locks = 0, 0
+    assert await queues.lease("planner") is not None
+    assert (2, 1) == (store.looks, store.locks)  # at the head and the last segment, under the lock
+
+
+async def test_an_event_that_another_process_has_taken_costs_one_lock_and_the_next_polls_none(
+    queues: StoreQueues, store: CountingStore, clock: TestClock
+) -> None:
+    other = StoreQueues(repository=Repository(store), clock=clock, limits=Limits(), metrics=Metrics())
+    assert await queues.enqueue(event(0))
+    assert await other.lease("planner") is not None
+    store.locks = 0
+    for _ in range(3):
+        assert await queues.lease("planner") is None
+    assert 1 == store.locks
 
 
 def known_queue(waiting: int, remembered: int) -> KnownQueue:

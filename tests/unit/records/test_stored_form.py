@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.records import codec
 from oauthbroker.records.event_queue import Head, Item, Segment, Settled
 from oauthbroker.records.plugin_value import PluginValue
 from tests.unit.records import kit
@@ -27,17 +28,20 @@ LEASED_FORM = {
 }
 SETTLED_FORM = [{"done": True, "id": "evt-0", "lease": None, "order": 1}]
 
+SEGMENT = Segment(agent="a", number=1, items=(FREE, LEASED), settled=SETTLED)
+HEAD = Head("a", (1,), 2, retired=(0,), dead=(FREE,), settled=SETTLED)
+
 
 @pytest.mark.parametrize(
     ("record", "form"),
     [
         pytest.param(
-            Segment(agent="a", number=1, items=(FREE, LEASED), settled=SETTLED),
+            SEGMENT,
             {"agent": "a", "number": 1, "settled": SETTLED_FORM, "waiting": [FREE_FORM, LEASED_FORM]},
             id="segment",
         ),
         pytest.param(
-            Head("a", (1,), 2, retired=(0,), dead=(FREE,), settled=SETTLED),
+            HEAD,
             {"agent": "a", "dead": [FREE_FORM], "next": 2, "retired": [0], "segments": [1], "settled": SETTLED_FORM},
             id="head",
         ),
@@ -53,3 +57,10 @@ def test_a_record_is_written_in_the_form_of_earlier_versions(
 ):
     assert form == json.loads(record.to_plaintext())["spec"]
     assert record == type(record).from_plaintext(record.to_plaintext())
+
+
+@pytest.mark.parametrize("record", [SEGMENT, HEAD, Segment(agent='"waiting":[]', number=1), Head("\u00e9")])
+def test_a_part_of_texts_that_were_written_before_is_the_part_written_whole(record: Segment | Head):
+    kind = "EventQueueSegment" if isinstance(record, Segment) else "EventQueueHead"
+    for _ in range(2):  # the second time from texts
+        assert codec.encode(kind, {"spec": codec.members(record)}) == record.to_plaintext()
