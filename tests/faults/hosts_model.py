@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from oauthbroker.store.format.port import FEED_SECONDS
+from tests.world.histories import Operation, is_possible
 
 Pair = tuple[str, int]  # app and person
 LONGEST_REVOCATION = 60.0  # seconds: of one whose process was killed, it is not known when it took effect
@@ -29,11 +31,12 @@ class Reported:
 
 @dataclass(frozen=True)
 class Without:
-    """An answer that knows of no grant, and the times before and after the call."""
+    """An answer that knows of no grant, with the times and the bound of `Reported`."""
 
     pair: Pair
     asked: float
     got: float
+    bound: float = 0.0
 
 
 @dataclass
@@ -68,7 +71,7 @@ class Facts:
                 if token != "-":
                     self.reported.append(Reported(pair, token, float(asked), float(got), self._bound(process)))
                 elif word == "link:noGrant":
-                    self.without.append(Without(pair, float(asked), float(got)))
+                    self.without.append(Without(pair, float(asked), float(got), self._bound(process)))
             case ["intent", _, app, lost]:
                 self.intents[app] += 1
                 self.after_lost[app] += int(lost) > 0
@@ -128,6 +131,7 @@ def problems(facts: Facts, provider: Mapping[str, Any], grace: Mapping[str, int]
         *_grants_lost(facts),
         *_families_lost(facts, provider, grace),
         *_handed_out_after_revocation(facts, provider["families"]),
+        *_without_an_order(facts, provider["families"]),
         *_admitted_after_end(facts),
         *_out_of_order(facts),
         *[f"an acknowledged event was never delivered: {each}" for each in facts.missing_events()],
@@ -204,6 +208,35 @@ def _handed_out_after_revocation(facts: Facts, families: Mapping[str, int]) -> l
         late = [each for each in of_pair[pair] if each.asked > done + each.bound and families.get(each.token) in before]
         found += [f"{pair}: a token was handed out {late[0].asked - done:.3f} s after the revocation"] if late else []
     return found
+
+
+def histories(facts: Facts, families: Mapping[str, int]) -> Mapping[Pair, list[Operation]]:
+    """Return the calls on each grant. A consent is an open write: it is not known which family an acknowledgement told of.
+    A host that trusts a feed may answer as of its bound before the call."""
+    found = defaultdict[Pair, list[Operation]](list)
+    for told in facts.reported:
+        if (family := families.get(told.token)) is not None:
+            found[told.pair].append(Operation(True, family, told.asked - told.bound, told.got))
+    for answer in facts.without:
+        found[answer.pair].append(Operation(True, None, answer.asked - answer.bound, answer.got))
+    ends = {(pair, begun): done for pair, begun, done in facts.revoked}
+    for pair, calls in found.items():
+        written = dict.fromkeys(each.family for each in calls if each.family is not None)
+        calls += [Operation(False, family, -inf) for family in written]
+        calls += [
+            Operation(False, None, begun, ends.get((pair, begun), inf))
+            for each, begun in facts.revoking
+            if each == pair
+        ]
+    return found
+
+
+def _without_an_order(facts: Facts, families: Mapping[str, int]) -> list[str]:
+    """What all hosts saw of a grant is what one register would have shown (linearizability)."""
+    found = histories(facts, families)
+    return [
+        f"{pair}: no order explains its {len(calls)} calls" for pair, calls in found.items() if not is_possible(calls)
+    ]
 
 
 def _admitted_after_end(facts: Facts) -> list[str]:

@@ -25,27 +25,50 @@ class Operation:
     code: str = ""  # of a consent, whose family is known later
 
 
+State = tuple[int, int, int | None]  # the due calls and the open writes that wait, as bits; and the family
+
+
 def is_possible(history: Sequence[Operation]) -> bool:
     """Tell whether some order explains all calls. True also where the search takes too many steps."""
-    due = sum(1 << number for number, each in enumerate(history) if each.end < inf)
-    seen, left = set[tuple[int, int | None]](), list[tuple[int, int | None]]()
-    left.append(((1 << len(history)) - 1, None))
+    calls = sorted(history, key=lambda each: each.begin)
+    due, opened = [each for each in calls if each.end < inf], [each for each in calls if each.end == inf]
+    seen, left = set[State](), list[State]()
+    left.append(((1 << len(due)) - 1, (1 << len(opened)) - 1, None))
     while left and len(seen) < MOST_STEPS:
-        waiting, family = left.pop()
-        if not waiting & due:
+        state = left.pop()
+        if not state[0]:
             return True
-        if (waiting, family) not in seen:
-            seen.add((waiting, family))
-            left += _next(history, waiting, family)
+        if state not in seen:
+            seen.add(state)
+            left += _next(due, opened, state)
     return bool(left)
 
 
-def _next(history: Sequence[Operation], waiting: int, family: int | None) -> list[tuple[int, int | None]]:
-    """Return what may be after one more call: no waiting call has ended before that one began."""
-    calls = [(number, each) for number, each in enumerate(history) if waiting >> number & 1]
-    first_end = min(each.end for _, each in calls)
+def _next(due: Sequence[Operation], opened: Sequence[Operation], state: State) -> list[State]:
+    """Return what may be after more calls. Reads of this family come at once: they change nothing. An open write comes
+    only where a read sees it: otherwise it may as well never take effect."""
+    waiting, may_come, family = state
+    first_end, earliest = _earliest(due, waiting)
+    reads = [number for number in earliest if due[number].reads]
+    if now := sum(1 << number for number in reads if due[number].family == family):
+        return [(waiting & ~now, may_come, family)]
+    wanted = {due[number].family for number in reads}
     return [
-        (waiting & ~(1 << number), family if each.reads else each.family)
-        for number, each in calls
-        if each.begin <= first_end and (not each.reads or each.family == family)
+        *(
+            (waiting, may_come & ~(1 << number), each.family)
+            for number, each in enumerate(opened)
+            if may_come >> number & 1 and each.begin <= first_end and each.family in wanted
+        ),
+        *((waiting & ~(1 << number), may_come, due[number].family) for number in earliest if number not in reads),
     ]
+
+
+def _earliest(due: Sequence[Operation], waiting: int) -> tuple[float, list[int]]:
+    """Return the first end of the waiting calls, and those that have begun by then: any of them may be next."""
+    number, first_end, found = (waiting & -waiting).bit_length() - 1, inf, list[int]()
+    while number < len(due) and due[number].begin <= first_end:
+        if waiting >> number & 1:
+            found.append(number)
+            first_end = min(first_end, due[number].end)
+        number += 1
+    return first_end, [each for each in found if due[each].begin <= first_end]
