@@ -18,6 +18,7 @@ MAX_BYTES: Final = 1024 * 1024
 MAX_FILES: Final = 1000
 MAX_TOTAL_BYTES: Final = 16 * MAX_BYTES
 SUFFIXES: Final = (".yaml", ".yml")
+ENVIRONMENT: Final = ".env"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,23 @@ def _files(path: Path, problems: Problems) -> list[Path]:
         hint = "put *.yaml files there; `oauthbroker providers show NAME` prints one to start from"
         problems.add(SourcePlace(_shown(path)), "", "no YAML file here", hint)
     return sorted(found)
+
+
+def configuration_files(folder: Path, *, deep: bool) -> list[Path]:
+    """Return what a bundle's folder holds beside the code of tools: its YAML files, and files and folders whose names
+    begin with a dot, such as `.env` and `.git`. `deep`: the bundle is the folder, and not one file in it."""
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder):
+        here = [*folders, *names] if Path(place) == folder else []
+        found += [Path(place, each) for each in here if each.startswith(".") and not each.startswith("..")]
+        folders[:] = [each for each in folders if deep and not each.startswith(".")]
+        found += [Path(place, each) for each in names if each.endswith(SUFFIXES)]
+    return found
+
+
+def environment_file(bundle: Path) -> Path:
+    """Return the place of the file of variables beside a bundle."""
+    return bundle.absolute().parent / ENVIRONMENT
 
 
 def _text(file: Path, limit: int, problems: Problems) -> str | None:
