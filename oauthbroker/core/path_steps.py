@@ -31,8 +31,8 @@ def check_percent_signs(path: str) -> None:
 
 
 def climbs(path: str) -> bool:
-    """Return whether a path, with or without its query, has a step `.` or `..`, as a server may read it: also encoded,
-    overlong, fullwidth, with blanks, or with parameters. A path that is encoded more than _MOST_TIMES counts as such."""
+    """Return whether a path, with or without its query, has a step `.` or `..` as some server reads it: also encoded,
+    overlong, fullwidth, with blanks or parameters. A path that is encoded more than _MOST_TIMES counts as such."""
     path = path.partition("?")[0]
     if "%" in path or not path.isascii():
         path = _as_read(path)

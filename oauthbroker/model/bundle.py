@@ -55,13 +55,13 @@ class Bundle:
 
     @property
     def state_places(self) -> tuple[str, ...]:
-        """Return the files and folders of the broker's and its plug-ins' state, which no copy of the bundle may hold."""
+        """Return the files and folders of the broker and of its plug-ins, which no copy of the bundle may hold."""
         return tuple(dict.fromkeys((*self.settings.secret_places, *self.plugin_places)))
 
     @property
     def secret_places(self) -> tuple[str, ...]:
-        """Return all files and folders that no tool is to read: the state, and the bundle's own files. Every wall around
-        tools asks this list."""
+        """Return all files and folders that no tool is to read: the state, and the bundle's own files. Every wall
+        around tools asks this list."""
         environment = (self.environment_file,) if self.environment_file else ()
         return tuple(dict.fromkeys((*self.state_places, *environment, *self.configuration)))
 

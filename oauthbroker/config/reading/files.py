@@ -34,11 +34,11 @@ def read_files(path: Path, problems: Problems) -> list[BundleFile]:
     """Return the YAML files below `path`, in the order of their names. Nothing is written or executed."""
     found: list[BundleFile] = []
     left = MAX_TOTAL_BYTES
-    for file in _files(path, problems):
+    for file in bundle_files(path, problems):
         text = _text(file, min(MAX_BYTES, left), problems)
         if text is not None:
             left -= len(text)
-            found.append(BundleFile(_shown(file), file.parent, text))
+            found.append(BundleFile(shown(file), file.parent, text))
     return found
 
 
@@ -49,7 +49,7 @@ def documents_of(
     return [it for each in files for it in yaml_reader.read(each.text, each.shown, each.folder, problems, kinds)]
 
 
-def _files(path: Path, problems: Problems) -> list[Path]:
+def bundle_files(path: Path, problems: Problems) -> list[Path]:
     """Return the files. Names with a leading dot are skipped: mounted folders keep older versions there."""
     if not path.is_dir():
         if path.exists():
@@ -66,7 +66,7 @@ def _files(path: Path, problems: Problems) -> list[Path]:
         return []
     if not found:
         hint = "put *.yaml files there; `oauthbroker providers show NAME` prints one to start from"
-        problems.add(SourcePlace(_shown(path)), "", "no YAML file here", hint)
+        problems.add(SourcePlace(shown(path)), "", "no YAML file here", hint)
     return sorted(found)
 
 
@@ -104,7 +104,7 @@ def _text(file: Path, limit: int, problems: Problems) -> str | None:
 
 
 def _report_unread(path: Path, what: str, hint: str, problems: Problems) -> None:
-    problems.add(SourcePlace(_shown(path)), "", what, hint)
+    problems.add(SourcePlace(shown(path)), "", what, hint)
     problems.unread = True
 
 
@@ -123,6 +123,6 @@ def absolute(folder: Path, path: str) -> str:
     return os.path.abspath(folder / Path(path).expanduser())  # noqa: PTH100 - resolve() follows links
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """Return a file's name on one line. It may hold anything but a slash; a report is one line."""
     return "".join(it if it.isprintable() else "?" for it in str(path))
