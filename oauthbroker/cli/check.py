@@ -196,7 +196,9 @@ def _habits(app: App) -> Iterator[tuple[str, str]]:
     if quirks := quirks_of(app.habits):
         yield "quirks", " ".join(quirks)
     if app.habits.token_request_format == "query":
-        what = "refresh tokens and codes" + " and the client's secret" * (app.client.auth_method == "client_secret_post")
+        what = "refresh tokens and codes" + " and the client's secret" * (
+            app.client.auth_method == "client_secret_post"
+        )
         yield "careful", f"{what} stand in addresses of the token endpoint, which its provider may log"
 
 

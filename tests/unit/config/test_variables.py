@@ -14,8 +14,8 @@ from oauthbroker.cli import run
 from oauthbroker.client import OAuth, Runtime
 from oauthbroker.config import ConfigInvalidError, load, load_settings
 from oauthbroker.config.bundle.server_environment import load_here, server_environment
-from oauthbroker.config.reading.writers import open_to_all
 from oauthbroker.config.reading.variables import OTHERS, PREFIX, form_of, variables
+from oauthbroker.config.reading.writers import open_to_all
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.client_spec import ValueSource
 from oauthbroker.config.written.resource_specs import models_in
