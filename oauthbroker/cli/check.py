@@ -112,11 +112,10 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warn
     if problems or loaded is None:
         typer.echo(f"{counted(len(problems), 'problem')}; nothing of this configuration was used.", err=True)
         return
-    for name in sorted(loaded.settings.weaken):
-        typer.echo(f"warning: a check is off: {name}", err=True)
-    if (proxy := loaded.settings.outgoing_proxy) is not None and proxy.resolves:
-        typer.echo(f"warning: {PROXY_RESOLVES}", err=True)
-    for notice in (notice for draft in loaded.apps.values() for notice in draft.notices):
+    off = [f"a check is off: {name}" for name in sorted(loaded.settings.weaken)]
+    proxy = loaded.settings.outgoing_proxy
+    off += [PROXY_RESOLVES] if proxy is not None and proxy.resolves else []
+    for notice in (*off, *(notice for draft in loaded.apps.values() for notice in draft.notices)):
         typer.echo(f"warning: {notice}", err=True)
     console = Console(highlight=False, markup=False, emoji=False)
     for draft in loaded.apps.values():
@@ -196,9 +195,8 @@ def _habits(app: App) -> Iterator[tuple[str, str]]:
     if quirks := quirks_of(app.habits):
         yield "quirks", " ".join(quirks)
     if app.habits.token_request_format == "query":
-        what = "refresh tokens and codes" + " and the client's secret" * (
-            app.client.auth_method == "client_secret_post"
-        )
+        posts = app.client.auth_method == "client_secret_post"
+        what = "refresh tokens and codes" + " and the client's secret" * posts
         yield "careful", f"{what} stand in addresses of the token endpoint, which its provider may log"
 
 

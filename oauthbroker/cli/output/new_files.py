@@ -35,7 +35,7 @@ def new_file(path: Path, mode: int = 0o666) -> Iterator[TextIO]:
 
 
 def keep_from_others() -> None:
-    """Let no other user write to what this process makes, whatever the umask is."""
+    """Let no other user write to what this process makes, under any umask."""
     os.umask(os.umask(0o022) | 0o022)
 
 

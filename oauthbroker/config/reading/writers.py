@@ -1,4 +1,4 @@
-"""Who beside us could have written a file that the broker reads: its owner, its mode, and the folder that it lies in."""
+"""Who beside us could have written a file that the broker reads: its owner, its mode, and its folder."""
 
 from __future__ import annotations
 
