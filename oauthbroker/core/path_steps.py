@@ -11,7 +11,7 @@ from oauthbroker.core.errors import BrokerError, Code
 _MOST_TIMES = 8
 _STEP_END = r"(?=[/\\;?#]|\Z)"
 _CLIMBS = re.compile(rf"(?:^|[/\\])(?!\.\.\.+{_STEP_END})[\s\0-\x1f\x7f]*\.[.\s\0-\x1f\x7f]*{_STEP_END}")
-_OVERLONG = re.compile(rb"[\xc0\xc1\xf8-\xff]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]")  # no UTF-8 (RFC 3629, section 3)
+_OVERLONG = re.compile(rb"[\xc0\xc1\xf8-\xff]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]")  # in no UTF-8
 _LOOSE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
