@@ -27,6 +27,7 @@ from oauthbroker.config.bundle.server_environment import load_here
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft, LoginDraft
 from oauthbroker.config.problems.problems import Problems, SourcePlace
 from oauthbroker.config.reading.ignored import IgnoredResource
+from oauthbroker.config.reading.writers import open_to_all
 from oauthbroker.model.apps import App
 from oauthbroker.model.outgoing_proxy import PROXY_RESOLVES
 from oauthbroker.model.scope_ceiling import NO_RIGHTS
@@ -55,14 +56,15 @@ def check_command(
         name_config(str(path))
     loaded, problems = _load(path)
     problems = [*problems, *([*_other_databases(loaded, path), *_broken_plugins(loaded, path)] if loaded else ())]
-    warnings = [*_unset(loaded, loaded.env), *loaded.idle_refs, *loaded.unknown_variables] if loaded else []
+    said = [*loaded.idle_refs, *loaded.unknown_variables, *open_to_all(path)] if loaded else []
+    warnings = [*_unset(loaded, loaded.env), *said] if loaded else []
     if strict:
-        problems, warnings = [*problems, *warnings], []
+        problems, warnings, said = [*problems, *warnings], [], []
     here = missing_values(loaded, loaded.env) if loaded and not problems else NOTHING
     if as_json:
         answer(_as_json(loaded, problems, warnings, here))
     else:
-        _tell(path, loaded, problems, warnings)
+        _tell(path, loaded, problems, said)
         print_missing_values(here)
     if problems:
         raise typer.Exit(REFUSED)
@@ -105,16 +107,15 @@ def _broken_plugins(loaded: Loaded, path: Path) -> Iterator[ConfigProblem]:
 def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warnings: list[ConfigProblem]) -> None:
     for problem in problems:
         typer.echo(str(problem), err=True)
-    for warning in (*loaded.idle_refs, *loaded.unknown_variables) if loaded is not None and warnings else ():
+    for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
     if problems or loaded is None:
         typer.echo(f"{counted(len(problems), 'problem')}; nothing of this configuration was used.", err=True)
         return
-    for name in sorted(loaded.settings.weaken):
-        typer.echo(f"warning: a check is off: {name}", err=True)
-    if (proxy := loaded.settings.outgoing_proxy) is not None and proxy.resolves:
-        typer.echo(f"warning: {PROXY_RESOLVES}", err=True)
-    for notice in (notice for draft in loaded.apps.values() for notice in draft.notices):
+    off = [f"a check is off: {name}" for name in sorted(loaded.settings.weaken)]
+    proxy = loaded.settings.outgoing_proxy
+    off += [PROXY_RESOLVES] if proxy is not None and proxy.resolves else []
+    for notice in (*off, *(notice for draft in loaded.apps.values() for notice in draft.notices)):
         typer.echo(f"warning: {notice}", err=True)
     console = Console(highlight=False, markup=False, emoji=False)
     for draft in loaded.apps.values():
@@ -156,8 +157,7 @@ def _describe(draft: AppDraft) -> Text:
     else:
         facts.append(("redirect URI", app.redirect.uri) if app.has_callback else ("flow", app.flow))
         facts.append(("scopes", " ".join(app.scopes) or "none"))
-    facts += _habits(app)
-    facts += _notices(draft)
+    facts += [*_habits(app), *_notices(draft)]
     for name, value in facts:
         lines.append(f"  {name:<13}", style="not bold dim").append(f"{value}\n", style="not bold")
     return lines
@@ -195,8 +195,8 @@ def _habits(app: App) -> Iterator[tuple[str, str]]:
     if quirks := quirks_of(app.habits):
         yield "quirks", " ".join(quirks)
     if app.habits.token_request_format == "query":
-        what = "refresh tokens and codes"
-        what += " and the client's secret" if app.client.auth_method == "client_secret_post" else ""
+        posts = app.client.auth_method == "client_secret_post"
+        what = "refresh tokens and codes" + " and the client's secret" * posts
         yield "careful", f"{what} stand in addresses of the token endpoint, which its provider may log"
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from oauthbroker.cli.output.json_output import say
+from oauthbroker.cli.output.new_files import keep_from_others
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.output.progress import unchanged
 from oauthbroker.core.clock import SystemClock
@@ -36,6 +37,7 @@ def init_command(
     With --server: a new folder with the apps of this configuration as a bundle, their secrets in a store of its own, an
     API key, a unit for systemd and a compose file with PostgreSQL.
     """
+    keep_from_others()
     if server is not None:
         _make_server(server, config, as_json=as_json)
         return

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from oauthbroker.cli.output.new_files import copy_folder
 from oauthbroker.cli.server_files import BROKER, COMPOSE, MONITORING, UNIT
 from oauthbroker.config import ConfigInvalidError, Loaded, load
 from oauthbroker.config.bundle.schema import FILE_NAME, SCHEMA_LINE, write_schema
@@ -72,7 +73,6 @@ def _make_folders(folder: Path) -> None:
 
 
 def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServer:
-    os.umask(os.umask(0o022) | 0o022)  # no other user writes what serves here
     _make_folders(folder)
     config, resources = folder / "config", resources_of(source, env) if source is not None else []
     for resource in resources:
@@ -97,7 +97,7 @@ def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServe
         COMPOSE.format(version=VERSION, uid=os.getuid(), gid=os.getgid(), port=port), "utf-8"
     )
     (folder / "oauthbroker.service").write_text(_unit(folder), "utf-8")
-    shutil.copytree(MONITORING, folder / "monitoring", copy_function=shutil.copyfile)
+    copy_folder(MONITORING, folder / "monitoring")
     return NewServer(
         folder=folder,
         apps=tuple(apps),

@@ -24,14 +24,14 @@ from oauthbroker.cli.turn_call import (
     own_refusals,
     token_for,
 )
-from oauthbroker.client.address import KEY, TURN_TOKEN
+from oauthbroker.client.address import LOCALE, URL
 from oauthbroker.core.program_variables import is_of_system
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 
 NAME, DEFAULT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*"), "OAUTHBROKER_ACCESS_TOKEN"
 USUAL = re.compile(r"[A-Z][A-Z0-9_]*_(TOKEN|KEY)")
-OURS = frozenset({TURN_TOKEN, KEY, "OAUTHBROKER_KEY"})  # what opens more than the one token
+OF_A_COMMAND = frozenset({URL, LOCALE, DEFAULT_NAME})  # each other one of ours is a key, or a setting that may hold one
 NOT_RUN, NOT_FOUND = 126, 127  # as a shell, env and nohup have it (POSIX, 2.8.2)
 CHANGED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # ignored in this process, and so after exec
 
@@ -72,7 +72,7 @@ def run_command(
     It is that of your own connection, which `oauthbroker login APP` makes. With OAUTHBROKER_URL and
     OAUTHBROKER_TURN_TOKEN, which a runtime sets for a tool, it is that of the turn, and only that.
     The token is never in arguments. The command replaces this process: its exit status and its signals are its own. It
-    gets no turn token and no key of ours.
+    gets no turn token, and no key or setting of ours.
     Exit status 75: the user must agree first, and stderr says how. 69: try again later. 2: refused. 126: the command
     cannot be run. 127: there is no such command.
     """
@@ -84,7 +84,7 @@ def run_command(
         raise Refused(f"{env} is read by the system or the shell itself, and would show the token. Use another name.")
     if descriptor is not None and descriptor < 3:
         raise Refused("--fd takes a number above 2: 0 to 2 are the command's own input and output.")
-    variables = {name: value for name, value in os.environ.items() if name not in OURS}
+    variables = {name: value for name, value in os.environ.items() if not is_ours(name)}
     ref = call_of("run", app_name, account)
     values = _key_values(ref, as_json=as_json)
     if values and (env is not None or descriptor is not None):
@@ -97,6 +97,11 @@ def run_command(
         else:
             values = dict.fromkeys(_variables(env, names), ready.access_token)
     _become(words, variables | {name: value.reveal() for name, value in values.items()})
+
+
+def is_ours(name: str) -> bool:
+    """Return whether a variable is the broker's own, and not a command's: it may open more than the one token."""
+    return name.startswith("OAUTHBROKER_") and name not in OF_A_COMMAND
 
 
 def _key_values(ref: str, *, as_json: bool) -> dict[str, Secret]:
@@ -113,7 +118,7 @@ def _variables(env: str | None, names: tuple[str, ...]) -> list[str]:
     """Return the variables for a token. A broker elsewhere names only those that look like one."""
     if env is not None:
         return [env]
-    return [name for name in names if USUAL.fullmatch(name) and name not in OURS] or [DEFAULT_NAME]
+    return [name for name in names if USUAL.fullmatch(name) and not is_ours(name)] or [DEFAULT_NAME]
 
 
 def _put(token: Secret, descriptor: int) -> None:

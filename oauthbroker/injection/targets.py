@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.path_steps import check_percent_signs, climbs
+from oauthbroker.core.path_steps import check_percent_signs, climbs, is_utf8
 from oauthbroker.model.api_refusals import HostForbidden, MethodForbidden, PathForbidden
 from oauthbroker.model.apps import App
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, ConnectedHost
@@ -55,10 +55,10 @@ class Target:
 
 def _segment(name: str, provider_data: Mapping[str, Any]) -> str:
     """Return a member of the grant's data as one segment of a path."""
-    text = str(provider_data.get(name, ""))
-    if text in {"", ".", ".."}:
+    segment = quote(str(provider_data.get(name, "")), safe="")
+    if not segment or climbs(segment):
         raise BrokerError(Code.FACT_MISSING, fact=name)
-    return quote(text, safe="")
+    return segment
 
 
 def target_of(app: App, method: str, url: str) -> Target:
@@ -90,9 +90,9 @@ def _target(app: App, method: str, authority: str, path: str, scheme: str | None
 
 
 def _check_path(api: ApiAccess, path: str) -> None:
-    """Raise `apiPathForbidden` unless a path is at or below one of the app's."""
-    asked = path.partition("?")[0]
-    if api.paths and not any(f"{asked}/".startswith(f"{it.rstrip('/')}/") for it in api.paths):
+    """Raise `apiPathForbidden` unless a path is at or below one of the app's, and of one meaning."""
+    asked, listed = path.partition("?")[0], tuple(f"{it.rstrip('/')}/" for it in api.paths)
+    if listed and not (f"{asked}/".startswith(listed) and ("%" not in asked or is_utf8(asked))):
         raise PathForbidden(api)
 
 

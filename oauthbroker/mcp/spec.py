@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from oauthbroker.plugins import Ref, ResourceKind, Strict, WrittenResource, WrittenResources
+from oauthbroker.plugins import Ref, ResourceKind, Strict, WrittenResource, WrittenResources, climbs
 
 ALL: Final = "*"
 _NAME: Final = re.compile(r"[A-Za-z0-9-]{1,32}")  # the name of a tool begins with it: models take letters, digits, _, -
@@ -68,11 +68,10 @@ def _check(server: WrittenResource, resources: WrittenResources) -> None:
 
 
 def _covers(entry: str, uri: str) -> bool:
-    """Tell whether an entry covers a URI. One with `..` in its path may lead out of a beginning."""
+    """Tell whether an entry covers a URI. One with `..` as a step may lead out of a beginning."""
     if not entry.endswith(ALL):
         return uri == entry
-    climbs = ".." in unquote(uri).replace("\\", "/").split("/")
-    return uri.startswith(entry[:-1]) and (entry == ALL or not climbs)
+    return uri.startswith(entry[:-1]) and (entry == ALL or not climbs(uri.replace("?", "/")))
 
 
 def _fits(url: str) -> bool:

@@ -37,7 +37,8 @@ class Bundle:
 
     `tools` keys are `Tool/name`, `Tool/name:export`, `Extension/name`, `Connection/name` or, for a connector with an
     app, `Connector/name`. `plugins` are the resources of each named plug-in, `plugin_places` the files and folders that
-    the plug-ins keep secret.
+    the plug-ins keep secret. `configuration` are the bundle's own files beside the code of tools, `environment_file` is
+    the `.env` beside the bundle.
     """
 
     settings: Settings
@@ -49,12 +50,20 @@ class Bundle:
     plugins: Mapping[str, PluginResources] = field(default_factory=dict)
     forwarders: tuple[Forwarder, ...] = ()
     plugin_places: tuple[str, ...] = ()
+    configuration: tuple[str, ...] = field(default=(), compare=False)
+    environment_file: str = field(default="", compare=False)
+
+    @property
+    def state_places(self) -> tuple[str, ...]:
+        """Return the files and folders of the broker and of its plug-ins, which no copy of the bundle may hold."""
+        return tuple(dict.fromkeys((*self.settings.secret_places, *self.plugin_places)))
 
     @property
     def secret_places(self) -> tuple[str, ...]:
-        """Return the files and folders that no tool is to read and no copy may hold: the broker's and those of its
-        plug-ins. Every wall around tools asks this list."""
-        return tuple(dict.fromkeys((*self.settings.secret_places, *self.plugin_places)))
+        """Return all files and folders that no tool is to read: the state, and the bundle's own files. Every wall
+        around tools asks this list."""
+        environment = (self.environment_file,) if self.environment_file else ()
+        return tuple(dict.fromkeys((*self.state_places, *environment, *self.configuration)))
 
     def forwards(self, agent: str) -> bool:
         """Return whether the events of an agent are forwarded, so that they cannot be polled."""

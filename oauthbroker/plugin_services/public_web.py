@@ -16,6 +16,7 @@ from oauthbroker.protocol.network.api_request import ApiRequest
 from oauthbroker.protocol.network.api_transport import ApiLimits, ApiTransport
 from oauthbroker.protocol.network.transport import Transport
 
+_HINTS: Final = {Code.REQUEST_INVALID: "webRequest", Code.PROVIDER_UNREACHABLE: "webUnreachable"}
 _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token (RFC 9110, section 5.6.2)
 _VALUE: Final = re.compile(rb"([!-~]([\t -~]*[!-~])?)?")  # without white space at its ends (section 5.5)
 
@@ -70,10 +71,17 @@ class PublicWeb:
         """Send a request once and return its answer, the body cut to `most_bytes`.
 
         Redirects are answers. Headers with credentials, and those of the connection, are left out. Raises
-        `requestInvalid` for a URL, method or header that is refused, and `providerUnreachable` without an answer.
+        `requestInvalid` for a URL, method or header that is refused, or a host that is not public, and
+        `providerUnreachable` without an answer.
         """
-        request = self._request(method, url, headers or {}, content)
         limits = ApiLimits(stall_seconds=seconds, seconds=seconds)
+        try:
+            return await self._answer(self._request(method, url, headers or {}, content), limits, most_bytes)
+        except BrokerError as error:
+            failed = _of_web(error)
+        raise failed
+
+    async def _answer(self, request: ApiRequest, limits: ApiLimits, most_bytes: int) -> WebAnswer:
         response = await self._requests.send(request, limits)
         body, truncated = bytearray(), False
         try:
@@ -109,3 +117,12 @@ class PublicWeb:
             headers=outgoing(encoded),
             body=content,
         )
+
+
+def _of_web(error: BrokerError) -> BrokerError:
+    """Return an error in words for who asked: there is no app and no provider. An address that is refused is the
+    request's fault."""
+    if error.code is Code.APP_MISCONFIGURED:
+        error = BrokerError(Code.REQUEST_INVALID, note="the host's address is not public")
+    error.hint = _HINTS.get(error.code, "")
+    return error

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from oauthbroker.core.json_schema import json_schema_validator
     from oauthbroker.core.json_values import ValueCounter
     from oauthbroker.core.lifecycle import on_thread
+    from oauthbroker.core.path_steps import climbs
     from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json, type_name
     from oauthbroker.core.sentences import two_sentences
     from oauthbroker.core.strict_json import decode_json
@@ -101,6 +102,7 @@ __all__ = [
     "YamlDocument",
     "bounded_answer",
     "check_extra",
+    "climbs",
     "decode_json",
     "demanded_scopes",
     "foreign_code",
@@ -139,6 +141,7 @@ if not TYPE_CHECKING:  # with it, a type checker would accept every name
             "core.json_schema": {"json_schema_validator"},
             "core.json_values": {"ValueCounter"},
             "core.lifecycle": {"on_thread"},
+            "core.path_steps": {"climbs"},
             "core.plain_json": {"JsonLimits", "NotPlainJson", "plain_json", "type_name"},
             "core.sentences": {"two_sentences"},
             "core.strict_json": {"decode_json"},

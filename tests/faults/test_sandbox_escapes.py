@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.config.reading.files import configuration_files
 from oauthbroker.tools.isolation.containment import MIB, Access, CallLimits, Containment, detect_containment
-from oauthbroker.tools.isolation.places import configuration_files
 from oauthbroker.tools.isolation.process_tool import ProcessTool
 from oauthbroker.tools.types.failures import ToolFailure
 from tests.kit.agent_bundle import USER, given

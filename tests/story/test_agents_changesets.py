@@ -184,6 +184,8 @@ async def test_agents_of_a_bundle_in_no_repository_have_no_changesets(tmp_path):
 async def test_secret_places_and_the_configuration_are_hidden_from_isolated_tools(world):
     bundle = world.broker.bundle
     (plan,) = plans_from(world.broker).values()
-    assert {bundle.settings.store_root, bundle.settings.key_file} == set(plan.agents["planner"]["hidden"])
-    files = {each.name for each in bundle.plugins["tools"].folder.glob("*.yaml")}
+    folder = bundle.plugins["tools"].folder
+    places = {bundle.settings.store_root, bundle.settings.key_file, str(folder.with_name(".env"))}
+    assert places == set(plan.agents["planner"]["hidden"])
+    files = {each.name for each in folder.glob("*.yaml")}
     assert files == {Path(each).name for each in plan.agents["planner"]["configuration"]}

@@ -493,7 +493,14 @@ async def test_prompts_and_resources_of_the_allow_list_are_passed_on_and_the_oth
         for name in ("notes__secret", "mail__greet", "greet", "other__greet", "notes__"):
             with pytest.raises(MCPError, match="There is no prompt"):
                 await client.get_prompt(name)
-        left = ["notes://alice/../list", "notes://alice/%2e%2e/list", "keys://1", "notes://alice", ""]
+        left = [
+            "notes://alice/../list",
+            "notes://alice/%2e%2e/list",
+            "notes://alice/%252e%252e/list",
+            "keys://1",
+            "notes://alice",
+            "",
+        ]
         for uri in [f"notes+{each}" for each in left] + ["notes://list", "mail+notes://list", "other+notes://list"]:
             with pytest.raises(MCPError, match="There is no resource"):
                 await client.read_resource(uri)

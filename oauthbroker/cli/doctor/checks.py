@@ -19,6 +19,7 @@ from oauthbroker.cli.output.options import CONFIG
 from oauthbroker.cli.output.tables import counted
 from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load, load_settings, resolve
 from oauthbroker.config.problems.problems import Problems
+from oauthbroker.config.reading.writers import open_to_all
 from oauthbroker.config.values.value_sources import is_unread_secret
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.dataclasses import dataclass, field, replace
@@ -159,6 +160,7 @@ class Doctor:
         if self._settings.public_base_url.startswith("http:") and not self._is_for_one_machine:
             plain = "publicBaseUrl is http: links and pages go without TLS."
             found.append(Finding("configuration", "warning", plain, hint="Use https for real accounts."))
+        found += [of_problem("configuration", "warning", it, about=str(it.place)) for it in open_to_all(self.config)]
         found += [*keyless(self._settings), *of_proxies(self._settings, self.env)]
         apps, tools = len(self.loaded.apps), len(self.loaded.tools)
         return [*found, Finding("configuration", "ok", f"{counted(apps, 'app')}, {counted(tools, 'caller')}.")]

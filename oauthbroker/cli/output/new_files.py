@@ -1,8 +1,9 @@
-"""Create the file that an option names: never over another one, and none is left if its command fails."""
+"""Create files: one that an option names, never over another one, and those of a folder to serve from."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,3 +32,15 @@ def new_file(path: Path, mode: int = 0o666) -> Iterator[TextIO]:
             raise
         return
     raise Refused(f"{shown(str(path))} {fault}. Nothing was changed.")
+
+
+def keep_from_others() -> None:
+    """Let no other user write to what this process makes, under any umask."""
+    os.umask(os.umask(0o022) | 0o022)
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder of the package. Modes and dates are those of new files: a package may be read-only."""
+    target.mkdir()
+    for each in source.iterdir():
+        copy_folder(each, target / each.name) if each.is_dir() else shutil.copyfile(each, target / each.name)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft, Loaded, LoginDraft
 from oauthbroker.config.checks.broker import key_problems
 from oauthbroker.config.key_file import KEY_FILE_ENV, with_keys
 from oauthbroker.config.plugins.plugin_resources import PluginDraft
 from oauthbroker.config.problems.problems import Problems
+from oauthbroker.config.reading.files import configuration_files, environment_file
 from oauthbroker.config.values.value_sources import SecretKey, Source
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
@@ -70,7 +72,7 @@ def resolve(
         login=login,
         plugins=plugins,
         forwarders=forwarders,
-        plugin_places=_plugin_places(settings, plugins) if only is None else (),
+        **_places(loaded, settings, plugins) if only is None else {},
     )
 
 
@@ -85,13 +87,21 @@ def _narrowed(loaded: Loaded, only: Collection[str]) -> Loaded:
     return dataclasses.replace(loaded, apps=apps, connectors={}, login=None, plugins=plugins, forwarders=())
 
 
-def _plugin_places(settings: Settings, plugins: Mapping[str, PluginResources]) -> tuple[str, ...]:
-    store = Path(settings.store_root)
-    return tuple(
+def _places(loaded: Loaded, settings: Settings, plugins: Mapping[str, PluginResources]) -> dict[str, Any]:
+    """Return the places beside those of the settings that no tool is to read."""
+    store, folder, is_folder = Path(settings.store_root), loaded.folder, bool(settings.bundle_root)
+    of_plugins = tuple(
         each
         for name in settings.plugins
         for each in secret_places_of(declared(name), store, plugins.get(name, PluginResources()))
     )
+    if folder is None:
+        return {"plugin_places": of_plugins}
+    return {
+        "plugin_places": of_plugins,
+        "configuration": tuple(sorted(map(str, configuration_files(folder, deep=is_folder)))),
+        "environment_file": str(environment_file(folder if is_folder else folder / "file")),
+    }
 
 
 def _plugin(draft: PluginDraft, read: Callable[[Source], Secret | None]) -> PluginResource:

@@ -16,19 +16,18 @@ from typing import Final
 from oauthbroker.config.bundle.loading import load
 from oauthbroker.config.bundle.unresolved_bundle import Loaded
 from oauthbroker.config.problems.problems import Problems, SourcePlace
-from oauthbroker.config.reading.files import MAX_BYTES, read_plain
+from oauthbroker.config.reading.files import MAX_BYTES, environment_file, read_plain
+from oauthbroker.config.reading.writers import foreign_writer
 
-FILE_NAME: Final = ".env"
 _LINE: Final = re.compile(
     r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'#][^\"'#]*)?)\s*(?:#.*)?"
 )
-_OTHERS_WRITE: Final = 0o022
 
 
 def server_environment(bundle: Path) -> Mapping[str, str]:
     """Return the variables that a server of this bundle reads. Raises ConfigInvalidError for a `.env` that cannot be
     used."""
-    file = bundle.absolute().parent / FILE_NAME
+    file = environment_file(bundle)
     if not file.exists():
         return os.environ
     return ChainMap(os.environ, _variables_in(file))
@@ -44,8 +43,8 @@ def _variables_in(file: Path) -> dict[str, str]:
     place, raw = SourcePlace(str(file)), read_plain(file, MAX_BYTES)
     if raw is None or len(raw) > MAX_BYTES:
         problems.add(place, "", "not a readable plain file of at most 1 MiB", "correct it, or remove it")
-    elif file.stat().st_mode & _OTHERS_WRITE:
-        problems.add(place, "", "other users can write to this file", f"run chmod 600 {FILE_NAME}")
+    elif writer := foreign_writer(file):
+        problems.add(place, "", *writer)
     else:
         for number, line in enumerate(raw.decode("utf-8-sig", "replace").splitlines(), 1):
             text = line.strip()

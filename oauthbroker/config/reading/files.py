@@ -18,6 +18,7 @@ MAX_BYTES: Final = 1024 * 1024
 MAX_FILES: Final = 1000
 MAX_TOTAL_BYTES: Final = 16 * MAX_BYTES
 SUFFIXES: Final = (".yaml", ".yml")
+ENVIRONMENT: Final = ".env"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,11 @@ def read_files(path: Path, problems: Problems) -> list[BundleFile]:
     """Return the YAML files below `path`, in the order of their names. Nothing is written or executed."""
     found: list[BundleFile] = []
     left = MAX_TOTAL_BYTES
-    for file in _files(path, problems):
+    for file in bundle_files(path, problems):
         text = _text(file, min(MAX_BYTES, left), problems)
         if text is not None:
             left -= len(text)
-            found.append(BundleFile(_shown(file), file.parent, text))
+            found.append(BundleFile(shown(file), file.parent, text))
     return found
 
 
@@ -48,7 +49,7 @@ def documents_of(
     return [it for each in files for it in yaml_reader.read(each.text, each.shown, each.folder, problems, kinds)]
 
 
-def _files(path: Path, problems: Problems) -> list[Path]:
+def bundle_files(path: Path, problems: Problems) -> list[Path]:
     """Return the files. Names with a leading dot are skipped: mounted folders keep older versions there."""
     if not path.is_dir():
         if path.exists():
@@ -65,8 +66,25 @@ def _files(path: Path, problems: Problems) -> list[Path]:
         return []
     if not found:
         hint = "put *.yaml files there; `oauthbroker providers show NAME` prints one to start from"
-        problems.add(SourcePlace(_shown(path)), "", "no YAML file here", hint)
+        problems.add(SourcePlace(shown(path)), "", "no YAML file here", hint)
     return sorted(found)
+
+
+def configuration_files(folder: Path, *, deep: bool) -> list[Path]:
+    """Return what a bundle's folder holds beside the code of tools: its YAML files, and files and folders whose names
+    begin with a dot, such as `.env` and `.git`. `deep`: the bundle is the folder, and not one file in it."""
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder):
+        here = [*folders, *names] if Path(place) == folder else []
+        found += [Path(place, each) for each in here if each.startswith(".") and not each.startswith("..")]
+        folders[:] = [each for each in folders if deep and not each.startswith(".")]
+        found += [Path(place, each) for each in names if each.endswith(SUFFIXES)]
+    return found
+
+
+def environment_file(bundle: Path) -> Path:
+    """Return the place of the file of variables beside a bundle."""
+    return bundle.absolute().parent / ENVIRONMENT
 
 
 def _text(file: Path, limit: int, problems: Problems) -> str | None:
@@ -86,7 +104,7 @@ def _text(file: Path, limit: int, problems: Problems) -> str | None:
 
 
 def _report_unread(path: Path, what: str, hint: str, problems: Problems) -> None:
-    problems.add(SourcePlace(_shown(path)), "", what, hint)
+    problems.add(SourcePlace(shown(path)), "", what, hint)
     problems.unread = True
 
 
@@ -105,6 +123,6 @@ def absolute(folder: Path, path: str) -> str:
     return os.path.abspath(folder / Path(path).expanduser())  # noqa: PTH100 - resolve() follows links
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """Return a file's name on one line. It may hold anything but a slash; a report is one line."""
     return "".join(it if it.isprintable() else "?" for it in str(path))

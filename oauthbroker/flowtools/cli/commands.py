@@ -52,11 +52,11 @@ def new(folder: Annotated[Path, typer.Argument(help="A folder that is new or emp
     try:
         if folder.is_dir() and any(folder.iterdir()):
             raise BrokerError(Code.REQUEST_INVALID, note=f"{folder}: has files already; name a new folder")
-        # `copyfile`: the files of an installed package may be read-only, and the copies are there to be changed
-        shutil.copytree(_EXAMPLE, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
-    except (OSError, shutil.Error) as error:
-        why = getattr(error, "strerror", None) or "cannot be written"
-        raise BrokerError(Code.REQUEST_INVALID, note=f"{folder}: {why}") from None
+        for each in filter(Path.is_file, _EXAMPLE.rglob("*")):  # not `copytree`: a package may be read-only
+            (copy := folder / each.relative_to(_EXAMPLE)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(each, copy)
+    except OSError as error:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"{folder}: {error.strerror or 'cannot be written'}") from None
     typer.echo(f"{folder}: written; go on there with `oauthbroker flow check tools/ --policy policies/`")
 
 

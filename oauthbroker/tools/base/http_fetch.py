@@ -85,7 +85,7 @@ def _refused(error: BrokerError) -> ToolFailure:
     if error.code == Code.REQUEST_INVALID:
         text = "The request is refused: it needs an https URL of a public host, without a user name, and plain headers."
         return ToolFailure(text, name="RequestRefusedError")
-    text = "No answer: the host is not reachable, not public, late, or its certificate is not valid."
+    text = "No answer: the host is not reachable, late, or its certificate is not valid."
     return ToolFailure(text, name="Unreachable")
 
 

@@ -37,7 +37,7 @@ class Activation:
     def __init__(
         self, broker: Broker, changesets: Changesets, active: Revision, *, refused: Refusal | None = None
     ) -> None:
-        check_apart(changesets.root, map(Path, broker.bundle.secret_places))
+        check_apart(changesets.root, map(Path, broker.bundle.state_places))
         self._broker, self.changesets = broker, changesets
         self._active, self._before, self._refused = active, active, refused
         self._show: Shows = lambda _folder: None

@@ -193,7 +193,7 @@ def open_changesets(
 ) -> Changesets:
     """Return the changesets of a bare repository, with worktrees and revisions below `root`. Without a `check`, a
     bundle is checked by its resources and by loading its code in a sandbox, as the `user` of agents. Raises ValueError
-    if a path of `apart_from` (`broker.bundle.secret_places`) shares a parent folder with `root`, if a work tree of the
+    if a path of `apart_from` (`broker.bundle.state_places`) shares a parent folder with `root`, if a work tree of the
     repository has the branch checked out, and for a runtime that is root and names no `user`."""
     from pathspec import GitIgnoreSpec  # noqa: F401  (where the extra is missing, say so before the first changeset)
 

@@ -23,7 +23,6 @@ _OF_ETC: Final = (
 _PACKAGE: Final = Path(__file__).parents[2]
 PYTHON: Final = (Path(sys.base_prefix), Path(sys.prefix), _PACKAGE)
 INTERPRETER: Final = os.path.normpath(sys.executable)  # below PYTHON, though it was started by a path with ".."
-_CONFIGURATION: Final = (".yaml", ".yml")
 
 
 def opened_folder(path: Path) -> int:
@@ -80,16 +79,6 @@ def agent_mounts(user: int, *, readable: Paths, writable: Mapping[Path, int | No
 def empty_folder(path: Path) -> list[str]:
     """Return the options of an empty folder in the place of another one."""
     return ["--perms", "0755", "--tmpfs", str(path)]
-
-
-def configuration_files(folder: Path, *, deep: bool) -> list[Path]:
-    """Return what a bundle's folder holds beside the code of tools: its YAML files, and files and folders whose names
-    begin with a dot, such as `.env` and `.git`. `deep`: the bundle is the folder, and not one file in it."""
-    found = [each for each in folder.iterdir() if each.name.startswith(".") and not each.name.startswith("..")]
-    for place, folders, names in os.walk(folder):
-        folders[:] = [each for each in folders if deep and not each.startswith(".")]
-        found += [Path(place, each) for each in names if each.endswith(_CONFIGURATION)]
-    return found
 
 
 def user_named(name: str) -> int:

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from oauthbroker import Broker
 from oauthbroker.plugins import PluginResource, PluginResources
-from oauthbroker.tools.isolation.places import configuration_files
 
 WEAK: Final = "toolIsolation"  # the weakening that lets isolated tools run without a sandbox
 
@@ -39,17 +38,18 @@ def plans_from(broker: Broker) -> dict[str, SwarmPlan]:
 
 
 def _plan(swarm: PluginResource, broker: Broker) -> SwarmPlan:
-    """Return a plan. `authorized` are the resources that may ask for tokens. No sandbox shows the secret places
-    (`hidden`), or the bundle's own files beside the code of tools (`configuration`)."""
+    """Return a plan. `authorized` are the resources that may ask for tokens. No sandbox shows the secret places: those
+    that agent processes do not see either (`hidden`), and the bundle's own files (`configuration`)."""
     policy, bundle, resources = swarm.spec.policy, broker.bundle, broker.bundle.plugins["tools"]
-    folder, deep = resources.folder, bool(bundle.settings.bundle_root)
     shared = {
         "maxSteps": policy.max_steps_per_turn,
         "outsideCatalog": policy.tool_calls == "registry",
-        "folder": str(folder),
+        "folder": str(resources.folder),
         "authorized": sorted(bundle.tools),
-        "hidden": sorted(str(Path(each).absolute()) for each in bundle.secret_places),
-        "configuration": [] if folder is None else sorted(map(str, configuration_files(folder, deep=deep))),
+        "hidden": sorted(
+            str(Path(each).absolute()) for each in bundle.secret_places if each not in bundle.configuration
+        ),
+        "configuration": list(bundle.configuration),
         "weakIsolation": WEAK in bundle.settings.weaken,
     }
     agents = resources.of("Agent")

@@ -109,6 +109,9 @@ def test_who_needs_no_key_on_this_machine_is_named(harness: Desk):
     harness.write("broker", BROKER.format(base=harness.base, port=harness.port) + listeners)
     warned = [text for check, text in findings(examined(harness), "warning") if check == "configuration"]
     assert any("Operators on this machine need no key" in text for text in warned)
+    (harness.folder / "config/broker.yaml").chmod(0o646)
+    warned += [text for _, text in findings(examined(harness), "warning")]
+    assert any("broker.yaml: All users of this machine may write to it. Run chmod o-w" in text for text in warned)
     every = f"Every process of uid {os.getuid()} is operator and runtime over the Unix socket, without a key."
     assert any(every in text for text in warned)
 

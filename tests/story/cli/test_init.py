@@ -40,6 +40,21 @@ def test_only_the_owner_can_read_the_new_files_under_any_umask(desk: Desk):
     assert 0o600 == found[f"{DATA}/keyring"]
 
 
+@pytest.mark.parametrize(("umask", "open_ones"), [(0, 0o022), (0o077, 0o077)])
+@pytest.mark.parametrize("words", [("init",), ("init", "--server", "team"), ("flow", "new", "shop")])
+def test_no_file_of_a_new_folder_is_more_open_than_the_umask_or_writable_by_others(
+    desk: Desk, umask: int, open_ones: int, words: tuple[str, ...]
+):
+    known, before = {*desk.folder.rglob("*")}, os.umask(umask)
+    try:
+        assert 0 == desk.type(*words).code
+    finally:
+        os.umask(before)
+    made = [each for each in desk.folder.rglob("*") if each not in known]
+    assert made
+    assert [] == [each for each in made if each.lstat().st_mode & open_ones]
+
+
 def test_a_second_time_is_refused_and_nothing_changes(desk: Desk):
     desk.type("init")
     before = tree(desk.folder)

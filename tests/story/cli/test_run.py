@@ -9,6 +9,7 @@ import sys
 import pytest
 import yaml
 
+from oauthbroker.config.reading.variables import OTHERS, variables
 from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import Done
 from tests.story.cli.login_kit import Person
@@ -35,6 +36,21 @@ async def test_a_program_gets_the_token_of_the_persons_own_connection_and_nothin
         assert {"OAUTHBROKER_API_KEY", "OAUTHBROKER_KEY"} == before.keys() - became[-1].env.keys()
     narrow = await typed(person, "token", "oidc", "--scope", "admin")
     assert (2, "", True) == (narrow.code, narrow.out, narrow.err.startswith("scopeNotAllowed: "))
+
+
+async def test_a_program_gets_no_key_and_no_setting_of_a_broker(
+    person: Person, idp: IdentityProvider, became: list[Became], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await logged_in(person, idp)
+    person.canaries.may_show("access token")
+    apart = {"OAUTHBROKER_URL", "OAUTHBROKER_TURN_TOKEN"}  # with these it asks another broker
+    settings = {"OAUTHBROKER_FLOWS_MAIL_PASSWORD", *variables(), *OTHERS} - apart
+    with monkeypatch.context() as server:
+        for name in settings:
+            server.setenv(name, "of a server")
+        assert 0 == (await typed(person, "run", "oidc", "--", "env")).code
+    left = {name for name in became[-1].env if name.startswith("OAUTHBROKER_")}
+    assert {"OAUTHBROKER_ACCESS_TOKEN", "OAUTHBROKER_LOCALE"} == left
 
 
 async def test_without_a_login_it_says_which_command_makes_one(

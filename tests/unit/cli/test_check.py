@@ -239,6 +239,15 @@ def test_what_other_programs_read_is_listed_as_left_alone(tmp_path: Path):
     assert "Ignored" not in check(write(tmp_path / "c", app=APP)).stdout
 
 
+def test_a_file_that_all_users_may_write_to_is_a_warning_and_with_strict_a_problem(tmp_path: Path):
+    folder = write(tmp_path / "b", app=APP)
+    (folder / "app.yaml").chmod(0o666)
+    lenient, strict = check(folder, ACME_SECRET="x"), check(folder, "--strict", ACME_SECRET="x")
+    said = f"{folder}/app.yaml: All users of this machine may write to it. Run chmod o-w {folder}/app.yaml."
+    assert (0, True) == (lenient.exit_code, f"warning: {said}" in lenient.stderr)
+    assert (2, True) == (strict.exit_code, said in strict.stderr)
+
+
 def test_a_reference_that_nothing_reads_is_a_warning_and_with_strict_a_problem(tmp_path: Path):
     agent = "apiVersion: goondan.ai/v1\nkind: Agent\nspec: {auth: {oauthAppRef: OAuthApp/acme}}\n"
     folder = write(tmp_path / "b", app=APP, agent=agent)

@@ -448,7 +448,7 @@ def test_the_places_that_a_plugin_keeps_secret_are_those_of_the_bundle(tmp_path:
     install(tmp_path / "packages", "vault", PLACES, "secret_places=here('places')")
     install(tmp_path / "packages", "broken", PLACES, "secret_places=here('failing')")
     bundle = resolve(load(write(tmp_path / "config", broker=named("vault"))), {}, {})
-    assert bundle.settings.secret_places == bundle.secret_places, "it has no resource"
+    assert bundle.settings.secret_places == bundle.state_places, "it has no resource"
     refused = load(write(tmp_path / "other", broker=named("broken")))
     with pytest.raises(BrokerError) as raised:
         resolve(refused, {}, {})

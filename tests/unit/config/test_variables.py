@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from oauthbroker.client import OAuth, Runtime
 from oauthbroker.config import ConfigInvalidError, load, load_settings
 from oauthbroker.config.bundle.server_environment import load_here, server_environment
 from oauthbroker.config.reading.variables import OTHERS, PREFIX, form_of, variables
+from oauthbroker.config.reading.writers import open_to_all
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.client_spec import ValueSource
 from oauthbroker.config.written.resource_specs import models_in
 from oauthbroker.model.settings import Settings
+from tests.story.cli.run_kit import UNPRIVILEGED, as_root
 from tests.unit.config.bundles import APP, BROKER, bundle
 
 TABLE = {  # variable -> text, setting, value
@@ -172,7 +175,7 @@ def test_a_file_of_variables_beside_the_bundle_is_below_the_environment(
     ("text", "mode", "words"),
     [
         ("A=1\nnot a line\n", 0o600, ".env:2:1: Not a variable. Write NAME=value on one line."),
-        ("A=1\n", 0o666, ".env: Other users can write to this file. Run chmod 600 .env."),
+        ("A=1\n", 0o666, ".env: Other users can write to this file. Run chmod 600 /"),
     ],
 )
 def test_a_file_of_variables_that_cannot_be_trusted_is_refused(
@@ -183,6 +186,87 @@ def test_a_file_of_variables_that_cannot_be_trusted_is_refused(
     with pytest.raises(ConfigInvalidError) as refused:
         server_environment(bundle(tmp_path))
     assert words in str(refused.value)
+
+
+def foreign_file(file: Path) -> None:
+    os.chown(file, UNPRIVILEGED, -1)
+
+
+def foreign_target(file: Path) -> None:
+    there = file.with_name("theirs") / "e"
+    there.parent.mkdir()
+    file.rename(there)
+    foreign_file(there)
+    file.symlink_to("theirs/e")
+
+
+def foreign_link(file: Path) -> None:
+    file.rename(file.with_name("ours"))
+    file.symlink_to("ours")
+    os.chown(file, UNPRIVILEGED, -1, follow_symlinks=False)
+
+
+def target_in_a_foreign_folder(file: Path) -> None:
+    foreign_target(file)
+    os.chown(file.with_name("theirs"), UNPRIVILEGED, -1)
+    os.chown(file.resolve(), os.geteuid(), -1)
+
+
+def folder_of_all(file: Path) -> None:
+    file.parent.chmod(0o777)
+
+
+def folder_of_another(file: Path) -> None:
+    os.chown(file.parent, UNPRIVILEGED, -1)
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (foreign_file, "/.env belongs to another user. Look through it, then make it yours with chown."),
+        (foreign_target, "/theirs/e belongs to another user."),
+        (foreign_link, "/.env belongs to another user."),
+        (target_in_a_foreign_folder, "/theirs belongs to another user."),
+        (folder_of_all, "All users may write to /"),
+        (folder_of_another, " belongs to another user."),
+    ],
+)
+def test_a_file_of_variables_that_another_user_could_have_written_is_refused(
+    tmp_path: Path, spoil: Callable[[Path], None], words: str
+) -> None:
+    config = bundle(tmp_path)
+    (tmp_path / ".env").write_text("A=1\n", "utf-8")
+    (tmp_path / ".env").chmod(0o600)
+    spoil(tmp_path / ".env")
+    with pytest.raises(ConfigInvalidError) as refused:
+        server_environment(config)
+    assert words in str(refused.value)
+
+
+def test_a_file_of_variables_of_ours_is_read_by_links_and_in_a_folder_with_the_sticky_bit(tmp_path: Path) -> None:
+    config = bundle(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/e").write_text("A=1\n", "utf-8")
+    (tmp_path / "data/e").chmod(0o644)
+    (tmp_path / ".env").symlink_to("..data/e")  # as Kubernetes mounts a file
+    (tmp_path / "..data").symlink_to("data")
+    tmp_path.chmod(0o1777)
+    assert "1" == server_environment(config)["A"]
+
+
+def test_a_file_or_folder_of_a_bundle_that_all_users_may_write_to_is_a_warning(tmp_path: Path) -> None:
+    config = bundle(tmp_path)
+    deep = config / "apps" / "mail"
+    deep.mkdir(parents=True)
+    (deep / "a.yaml").touch()
+    assert [] == list(open_to_all(config))
+    for place in (config, deep, deep / "a.yaml"):
+        place.chmod(0o777)
+    found = [(each.file, each.hint) for each in open_to_all(config)]
+    assert [(str(place), f"run chmod o-w {place}") for place in (config, deep, deep / "a.yaml")] == found
+    config.chmod(0o1777)
+    assert 2 == len(list(open_to_all(config)))
 
 
 def test_a_file_of_variables_never_leads_a_client_to_another_broker(

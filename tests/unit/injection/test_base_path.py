@@ -73,7 +73,7 @@ def test_a_path_that_could_leave_it_is_refused_in_any_encoding(path: str) -> Non
     assert Code.REQUEST_INVALID is sent(path)
 
 
-@pytest.mark.parametrize("value", ["", ".", "..", None])
+@pytest.mark.parametrize("value", ["", ".", "..", "..;a", ".. ", "\uff0e\uff0e", "a/../b", None])
 def test_without_a_usable_fact_no_request_is_sent(value: Any) -> None:
     assert Code.FACT_MISSING is sent("/a", {"cloudid": value} if value is not None else {})
 

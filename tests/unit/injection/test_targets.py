@@ -140,7 +140,22 @@ def test_no_other_host_is_reached(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/..", "/%2e%2e/x", "/a/%252E./b", "/a/..;v=1/b", "/a/./b?c", "/a%2f..%2fb", f"/%{'25' * 2700}"]
+    "path",
+    [
+        *("/..", "/%2e%2e/x", "/a/%252E./b", "/a/..;v=1/b", "/a/./b?c", "/a%2f..%2fb", f"/%{'25' * 2700}"),
+        *(
+            "/a/..%20/b",
+            "/a/%20../b",
+            "/a/..%09",
+            "/a/.%00./b",
+            "/a/..%20./b",
+            "/a/..%3fx",
+            "/a/..%23x",
+            "/a/.%c2%a0/b",
+        ),
+        *("/%c0%ae%c0%ae/x", "/%25c0%25ae./x", "/%e0%80%ae./x", "/%f0%80%80%ae./x", "/a/..%c0%afx"),
+        *("/%ef%bc%8e%ef%bc%8e/x", "/%e2%80%a5/x", "/a%ef%bc%8f..%ef%bc%8fb", "/%ef%bc%852e./x"),
+    ],
 )
 def test_a_path_has_no_step_that_leads_out_of_it_in_any_spelling_as_over_http(path: str) -> None:
     assert code_of(f"https://api.example.com{path}") is Code.REQUEST_INVALID
@@ -166,7 +181,17 @@ def test_a_refusal_of_a_path_says_how_a_path_is_written(path: str) -> None:
         target_at(APP, "GET", "api.example.com", path)
 
 
-@pytest.mark.parametrize("path", ["/%C3%bc", "/a%25ZZ", "/a?q=100%", "/a?%zz"])
+@pytest.mark.parametrize("path", ["/v1/%c4%d6", "/v1/a%aa", "/v1/%ed%a0%80"])
+def test_bytes_that_are_no_text_are_refused_where_paths_are_listed(path: str) -> None:
+    url = f"https://api.example.com{path}"
+    assert Code.API_PATH_FORBIDDEN is code_of(url, app=app_with(api=ApiAccess(HOSTS, paths=("/v1",))))
+    assert code_of("https://api.example.com/v1/%C3%bc", app=app_with(api=ApiAccess(HOSTS, paths=("/v1",)))) is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/%C3%bc", "/a%25ZZ", "/a?q=100%", "/a?%zz", "/a?/..%20", "/.well-known/x", "/.../a...b/%20/a.%20b", "/%d6"],
+)
 def test_a_path_with_whole_percent_signs_and_any_query_goes_on(path: str) -> None:
     assert path == target_of(APP, "GET", f"https://api.example.com{path}").path
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.config.bundle.loading import load
+from oauthbroker.config.bundle.resolving import resolve
 from oauthbroker.tools.calling.context import ToolContext
 from oauthbroker.tools.isolation.containment import (
     AS_USER,
@@ -32,6 +34,12 @@ from tests.unit.tools.contexts import context
 ENTRY = Path(__file__).with_name("hostile_tool.py")
 LIMITS = CallLimits(seconds=20, cpu_seconds=2, memory=512 * MIB, file_size=4 * MIB, open_files=64, output=MIB)
 ROOT = os.geteuid() == 0
+BROKER = """
+apiVersion: agents.example.io/v1alpha1
+kind: Broker
+metadata: {name: broker}
+spec: {store: {root: ../store}, keys: {file: ../keys/k, also: [{file: ../keys/also}]}}
+"""
 SANDBOX = detect_containment(user=USER)
 STRONG = pytest.mark.skipif(not SANDBOX.bubblewrap, reason="needs bubblewrap that may make namespaces")
 KINDS = [pytest.param(Containment(), id="supervisor"), pytest.param(SANDBOX, id="sandbox", marks=STRONG)]
@@ -197,6 +205,44 @@ async def test_a_tool_below_a_hidden_folder_is_refused_and_a_hidden_entry_cannot
     tool = ProcessTool(entry=ENTRY, containment=replace(SANDBOX, hidden=[hidden]), limits=LIMITS)
     with pytest.raises((ValueError, ToolFailure)):
         await called(tool, "echo", ctx)
+
+
+SPY = """
+from pathlib import Path
+
+def look(ctx, args):
+    found = {}
+    for name in args["files"]:
+        try:
+            found[name] = Path(name).read_text()
+        except OSError as refused:
+            found[name] = ""
+    return found
+
+handlers = {"look": look}
+"""
+
+
+@STRONG
+@pytest.mark.parametrize("entry", ["spy.py", "tools/spy.py"])
+@pytest.mark.parametrize("deep", [True, False])
+async def test_what_a_bundle_calls_secret_hides_its_own_files_from_any_tool(tmp_path_factory, ctx, entry, deep):
+    """`Bundle.secret_places` is all that a program passes on: no file but the code is shown."""
+    folder = tmp_path_factory.mktemp("bundle") / "b"
+    folder.parent.chmod(0o755)
+    secrets = ["broker.yaml", ".env", ".git/config", "../.env", "../keys/k", "../keys/also", "../store/x"]
+    secrets += ["apps/one.yml", "tools/two.yaml"] if deep else []
+    for name in (*secrets, entry, "tools/data.txt"):
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text({entry: SPY, "broker.yaml": BROKER}.get(name, "# shown"))
+        place.chmod(0o644)
+    bundle = resolve(load(folder if deep else folder / "broker.yaml"), {}, {})
+    hiding = replace(SANDBOX, hidden=[Path(each) for each in bundle.secret_places])
+    tool = ProcessTool(entry=folder / entry, containment=hiding, limits=LIMITS)
+    files = [str(folder / each) for each in (*secrets, "tools/data.txt")]
+    assert [files[-1]] == [name for name, text in (await called(tool, "look", ctx, files=files)).items() if text]
+    assert not {*bundle.configuration, bundle.environment_file} & {*bundle.state_places}
 
 
 async def test_a_workdir_that_a_link_leads_to_is_refused(tool, ctx, tmp_path_factory):
