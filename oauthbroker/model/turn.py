@@ -32,6 +32,7 @@ class TurnAuth:
     accounts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Json]:
+        """Return the form of `from_json`; `accounts` only if there are some."""
         accounts = {"accounts": dict(self.accounts)} if self.accounts else {}
         return {"actor": dict(self.actor), "subjects": dict(self.subjects), **accounts}
 
@@ -161,6 +162,7 @@ class Turn:
 
     @property
     def resume_target(self) -> ResumeTarget:
+        """Return the conversation to which the events of this turn go."""
         auth = self.auth or TurnAuth()
         return ResumeTarget(
             self.agent_name, self.instance_key, self.swarm_ref, origin=self.origin, auth=auth, locale=self.locale
