@@ -215,9 +215,10 @@ KINDS = (ResourceKind(kind="FlowService", model=FlowServiceSpec, check=_check),)
 
 def adapter_problem(port: str, name: str) -> str:
     """Return why the entry point of an adapter cannot be taken; empty if it can. No code of a package runs."""
-    found = len(metadata.entry_points(group=GROUPS[port], name=name))
-    why = "several installed packages have" if found else "no installed package has"
-    return "" if found == 1 else f"{why} this entry point in {GROUPS[port]}"
+    found = metadata.entry_points(group=GROUPS[port], name=name)
+    packages = sorted(each.dist.name if each.dist is not None else "a package" for each in found)
+    why = f"the packages {' and '.join(packages)} both have" if found else "no installed package has"
+    return "" if len(found) == 1 else f"{why} this entry point in {GROUPS[port]}"
 
 
 def installed_adapter(port: str, spec: FlowAdapterSpec, secret: Secret | None) -> Adapter:

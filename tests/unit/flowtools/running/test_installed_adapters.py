@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import metadata
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,6 +70,7 @@ def points(monkeypatch: pytest.MonkeyPatch) -> None:
         for name, function in (*functions, ("acme", Acme), ("twice", 1), ("twice", 2)):
             point = metadata.EntryPoint(name, f"{__name__}:{name}", group)
             vars(point)["load"] = lambda function=function: function
+            vars(point)["dist"] = SimpleNamespace(name="acme-pay") if function == 1 else None
             made.append(point)
     monkeypatch.setattr(metadata, "entry_points", metadata.EntryPoints(made).select)
 
@@ -107,7 +109,7 @@ class TestInstalledSms(Fixtures, SmsAdapterContract):
     ("name", "why"),
     [
         ("missing", "no installed package has this entry point in oauthbroker.flow_payments"),
-        ("twice", "several installed packages have this entry point"),
+        ("twice", "the packages a package and acme-pay both have this entry point"),
         ("broken", f"the adapter broken: RuntimeError at {__file__}:"),
         ("leaves", f"the adapter leaves: SystemExit at {__file__}:"),
         ("raises", f"the adapter raises: BaseException at {__file__}:"),
