@@ -67,10 +67,10 @@ class ThreadClock(SystemClock):
         time.sleep(seconds)  # noqa: ASYNC251  (no event loop waits in this thread)
 
 
-def give_way() -> None:
-    """Let other threads of the interpreter run. A thread that only computes has the interpreter's lock for five
-    milliseconds each time, and the event loop waits for as long at each system call."""
-    time.sleep(0.000_05)
+def give_way(seconds: float = 0.000_05) -> None:
+    """Let other threads of the interpreter run, for so many seconds. A thread that only computes has the interpreter's
+    lock for five milliseconds each time, and the event loop waits for as long at each system call."""
+    time.sleep(seconds)
 
 
 class CertainTime:
