@@ -209,7 +209,7 @@ BROKEN = {
     "no command": (HEADER + "PLUGIN = Plugin(name='other', commands={'take': 1})", "the plug-in other of other-plugin cannot be imported: TypeError: `commands` has a PluginCommand for each name at {place}:8"),
     "an exit": ("raise SystemExit(0)", "the plug-in other of other-plugin cannot be imported: SystemExit at {place}:1"),
     "no Exception": ("raise BaseException('s3cret')", "the plug-in other of other-plugin cannot be imported: BaseException at {place}:1"),
-    "no Exception of what it names": (HEADER + "def __getattr__(name):\n    raise BaseException('s3cret')\n\nPLUGIN = Plugin(name='other', kinds='other:KINDS')", "the plug-in other cannot import other:KINDS: BaseException at {place}:9"),
+    "no Exception of its kinds": (HEADER + "def __getattr__(name):\n    raise BaseException('s3cret')\n\nPLUGIN = Plugin(name='other', kinds='other:KINDS')", "the plug-in other cannot import other:KINDS: BaseException at {place}:9"),
     "an extra that is missing": ("raise ModuleNotFoundError('x', name='pyrage')", 'the plug-in other of other-plugin cannot be imported: it needs `pip install "oauthbroker[backup]"`'),
     "a secret in a text": ("raise RuntimeError('s3cret')", "the plug-in other of other-plugin cannot be imported: RuntimeError at {place}:1"),
     "code that is wrong": ("\nlen(3)", "the plug-in other of other-plugin cannot be imported: TypeError: object of type 'int' has no len() at {place}:2"),

@@ -23,6 +23,6 @@ def test_an_exception_of_any_kind_is_told_by_its_type_and_line(error: BaseExcept
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit, BrokerError(Code.STORE_LOCKED), LookupError]
 )
-def test_what_comes_from_outside_and_what_is_ours_passes(error: type[BaseException]) -> None:
+def test_an_exception_from_outside_and_one_of_ours_pass(error: type[BaseException]) -> None:
     with pytest.raises(error if isinstance(error, type) else BrokerError), foreign_code("it", LookupError):
         raise error

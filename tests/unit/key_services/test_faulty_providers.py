@@ -140,7 +140,7 @@ def test_two_keys_with_one_id_make_no_keyring_and_both_are_named(
     assert not path.exists()
 
 
-def test_one_key_that_is_configured_twice_opens_what_it_wrapped(provider: KeyProvider, path: Path) -> None:
+def test_one_key_that_is_configured_twice_opens_its_wrap(provider: KeyProvider, path: Path) -> None:
     KeyringFile(path, provider, EnvKek(f"oab-kek-1:{'A' * 43}")).create()
     KeyringFile(path, provider).load()
 

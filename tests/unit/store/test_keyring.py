@@ -255,7 +255,7 @@ def test_a_key_folder_that_stays_locked_is_named_by_the_refusal(tmp_path, monkey
     assert (Code.STORE_LOCKED, "another process makes a file in this folder") == (raised.value.code, raised.value.note)
 
 
-def test_a_wait_for_a_locked_folder_looks_200_times_a_second_and_no_more(tmp_path):
+def test_a_wait_for_a_locked_folder_looks_200_times_a_second_at_most(tmp_path):
     class Locked(Fs):
         looks, now = 0, 0.0
 
