@@ -37,6 +37,7 @@ class PluginAuditEntry(AuditEntry):
 
     @classmethod
     def type_name(cls) -> str:
+        """Return the type as it stands in the log: `<plug-in>.<class>`."""
         return f"{cls.plugin}.{cls.__name__}"
 
     @classmethod

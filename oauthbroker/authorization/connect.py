@@ -105,12 +105,12 @@ class Connect:
         second of two links then removes no scope of the first, in any order."""
         if session.switch_account or session.device is not None:
             return session.scopes
-        versioned = await self.repository.grant(session.key)
         others = [
             each.record.scopes
             for each in await self.repository.waiting(session.app, session.subject)
             if each.record.key == session.key and self._is_asked_beside(each.record, app)
         ]
+        versioned = await self.repository.grant(session.key)  # last: a link that is agreed to meanwhile is in it
         if versioned is not None and not versioned.record.revoked and versioned.record.registration == app.registration:
             others.append(versioned.record.scopes)
         return union_in_app_order(app, session.scopes, *others) if others else session.scopes
@@ -155,7 +155,9 @@ class Connect:
                         session, url = await self._to_login(app, versioned, attempt, login)
                 except Conflict:
                     continue
-                return Departure(url, cookie, session)
+                if set(await self.scopes_now(app, session)) <= set(session.scopes):
+                    return Departure(url, cookie, session)
+                # another link was pressed meanwhile, which does not ask for the scopes of this one
         raise BrokerError(Code.STORE_LOCKED)
 
     async def _to_provider(

@@ -23,6 +23,9 @@ app = typer.Typer(add_completion=False)
 Alive = Annotated[bool, typer.Option("--alive", help="A red broker is no failure: for a probe that restarts it.")]
 
 
+CAUSE = "The broker's log has the cause of each code. `oauthbroker doctor` looks for what to do."
+
+
 @app.command("health")
 def health_command(alive: Alive = False, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """Check the health of a running broker.
@@ -42,6 +45,8 @@ def health_command(alive: Alive = False, as_json: AsJson = False, config: Config
         typer.echo(shown(" ".join([str(answered["status"]), *map(str, answered.get("problems", []))])))
         for code, text, hint in findings_in(answered):
             typer.echo(runnable(shown(f"{code}: {text} {hint}")))
+        if answered.get("problems"):
+            typer.echo(runnable(CAUSE), err=True)
     if answered is None:
         silent = f"No broker answers on port {settings.listen_port}. Start it with `oauthbroker serve`."
         typer.echo(runnable(silent), err=True)

@@ -60,10 +60,12 @@ class RunningTurn:
 
     @property
     def turn_id(self) -> str:
+        """Return the id of the turn, for `end_turn` and the log."""
         return self._begun.turn_id
 
     @property
     def expires_at(self) -> datetime:
+        """Return when the turn and its tokens end by themselves, aware, UTC."""
         return self._begun.expires_at
 
     @property

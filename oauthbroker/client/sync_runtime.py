@@ -50,10 +50,12 @@ class SyncRunningTurn(Sync[RunningTurn]):
 
     @property
     def turn_id(self) -> str:
+        """As `RunningTurn.turn_id`."""
         return self._async.turn_id
 
     @property
     def expires_at(self) -> datetime:
+        """As `RunningTurn.expires_at`."""
         return self._async.expires_at
 
     @property

@@ -72,6 +72,7 @@ class Bounded(Generic[K, V]):
         return list(self._kept.items())
 
     def clear(self) -> None:
+        """Forget everything."""
         self._kept.clear()
         self._sizes.clear()
         self._bytes = 0

@@ -26,7 +26,9 @@ class Clock(Protocol):
         """Return seconds that only grow; for deadlines inside one process."""
         ...
 
-    async def sleep(self, seconds: float) -> None: ...
+    async def sleep(self, seconds: float) -> None:
+        """Wait for so many seconds."""
+        ...
 
     def random_bytes(self, count: int) -> bytes:
         """Return random bytes from the system's CSPRNG."""
@@ -44,14 +46,17 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:
+        """Wait for so many seconds in the event loop."""
         import asyncio  # a third of the start of a program that has no event loop, such as a tool with the sync client
 
         await asyncio.sleep(seconds)
 
     def random_bytes(self, count: int) -> bytes:
+        """Return random bytes from the system's CSPRNG."""
         return os.urandom(count)
 
     def jitter(self, low: float, high: float) -> float:
+        """Return a number from `low` up to `high`; not for secrets."""
         return low + (high - low) * int.from_bytes(os.urandom(7), "big") / (1 << 56)
 
 
@@ -62,10 +67,10 @@ class ThreadClock(SystemClock):
         time.sleep(seconds)  # noqa: ASYNC251  (no event loop waits in this thread)
 
 
-def give_way() -> None:
-    """Let other threads of the interpreter run. A thread that only computes has the interpreter's lock for five
-    milliseconds each time, and the event loop waits for as long at each system call."""
-    time.sleep(0.000_05)
+def give_way(seconds: float = 0.000_05) -> None:
+    """Let other threads of the interpreter run, for so many seconds. A thread that only computes has the interpreter's
+    lock for five milliseconds each time, and the event loop waits for as long at each system call."""
+    time.sleep(seconds)
 
 
 class CertainTime:

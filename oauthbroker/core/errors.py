@@ -162,6 +162,7 @@ class BrokerError(Exception):
 
     @property
     def retryable(self) -> bool:
+        """Tell whether the same call may go well later, by the code alone."""
         return self.code.retryable
 
     @property

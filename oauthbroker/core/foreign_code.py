@@ -33,16 +33,26 @@ class MisuseError(BrokerError):
 
 @contextmanager
 def foreign_code(whose: str, *passed: type[BaseException]) -> Iterator[None]:
-    """Run a block of another package's code. Raises `ForeignFault` for each exception of it, and for `SystemExit`, but
-    not for `BrokerError`, those of `passed`, a cancellation and Ctrl-C, which come from outside of it."""
+    """Run a block of another package's code. Raises `ForeignFault` for each exception of it, `SystemExit` and others
+    that are no `Exception` included, but not for `BrokerError`, those of `passed`, and what `is_from_outside` tells."""
     try:
         yield
         return
-    except (Exception, SystemExit) as error:
-        if isinstance(error, (BrokerError, *passed)) and not isinstance(error, MisuseError):
+    except BaseException as error:
+        is_known = isinstance(error, (BrokerError, *passed)) and not isinstance(error, MisuseError)
+        if is_known or is_from_outside(error):
             raise
         fault = ForeignFault(whose, why_of(error))
     raise fault
+
+
+def is_from_outside(error: BaseException) -> bool:
+    """Tell whether an exception is Ctrl-C, a cancellation or the end of a generator: no code of the block raised it."""
+    if isinstance(error, Exception | SystemExit):
+        return False
+    from asyncio import CancelledError  # a third of the start of a program that has no event loop
+
+    return isinstance(error, KeyboardInterrupt | GeneratorExit | CancelledError)
 
 
 def why_of(error: BaseException) -> str:

@@ -22,4 +22,5 @@ def listed(names: Sequence[str]) -> str:
 
 
 def two_sentences(what: str, hint: str) -> str:
+    """Return the problem and its hint as two sentences; without a hint the first one alone."""
     return f"{sentence(what)} {sentence(hint)}" if hint else sentence(what)

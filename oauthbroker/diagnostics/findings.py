@@ -153,14 +153,16 @@ def of_work(sessions: Sessions, depth: Depth, now: datetime, due: int) -> list[F
     """Report authorizations, events, and unfinished work."""
     found = []
     if depth.dead:
-        hint = "See why the consumer does not take them: `broker.events.dead(agent)`."
+        hint = "`oauthbroker queues dead` lists them. Fix their consumer, then run `queues retry`, or `queues drop`."
         text = f"{counted(depth.dead, 'dead letter')}: events that no consumer settled."
         found.append(Finding("work", "warning", text, hint=hint))
     if depth.oldest is not None and now - depth.oldest > OLD_EVENT:
         hours = int((now - depth.oldest).total_seconds() // 3600)
         wait = "waits" if depth.waiting == 1 else "wait"
         text = f"{counted(depth.waiting, 'event')} {wait}, the oldest for {hours} h."
-        found.append(Finding("work", "warning", text, hint="Start the consumer of the agent's events."))
+        found.append(
+            Finding("work", "warning", text, hint="Start their consumer: `oauthbroker queues list` names the agents.")
+        )
     if sessions.stuck:
         were = "was" if sessions.stuck == 1 else "were"
         text = f"{counted(sessions.stuck, 'authorization')} {were} begun and not ended."

@@ -114,9 +114,9 @@ class DeadEvent:
 class QueueFull(BrokerError):
     """`storeUnavailable`: an agent's queue has no space for the event."""
 
-    def __init__(self, event_id: str) -> None:
-        super().__init__(Code.STORE_UNAVAILABLE, note="the queue is full: no consumer")
-        self.event_id = event_id
+    def __init__(self, agent: str) -> None:
+        note = f"the queue of {agent} is full: start its consumer, and look at `oauthbroker queues list`"
+        super().__init__(Code.STORE_UNAVAILABLE, note=note)
 
 
 class Queues(Protocol):

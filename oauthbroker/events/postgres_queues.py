@@ -80,7 +80,7 @@ class PostgresQueues:
         place = self._rows.place(agent, event.id)
         left = queue_index.MOST_BYTES // EVENT_WEIGHT - (await self._rows.read("waiting", place))[0][0]
         if left <= 0 and not await self._rows.read("known", place):
-            raise QueueFull(event.id)
+            raise QueueFull(agent)
         self._capacity[agent] = max(1, left // 8)
 
     async def lease(self, agent: str) -> EventLease | None:

@@ -79,7 +79,7 @@ class StoreQueues:
         if agent in self._full:
             index = await self._storage.read(agent, self._storage.look_at_all)
             if not index.knows(event.id) and not index.has_space_for(item):
-                raise QueueFull(item.id)
+                raise QueueFull(agent)
         async with self._changing(agent, event.id) as index:
             new = not index.knows(event.id)
             if new:
@@ -87,7 +87,7 @@ class StoreQueues:
                     await self._storage.look_at_all(index)
                 self._full.add(agent)
                 if not index.has_space_for(item):
-                    raise QueueFull(item.id)
+                    raise QueueFull(agent)
                 self._full.discard(agent)
                 index.append(item)
                 index.bodies.append(event)

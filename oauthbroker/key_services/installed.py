@@ -69,7 +69,8 @@ def installed_provider(name: str, settings: Mapping[str, Any]) -> KeyProvider:
     if not found:
         raise _unusable(name, f"no installed package has this entry point in {GROUP}")
     if len(found) > 1:
-        raise _unusable(name, "several installed packages have it")
+        packages = sorted(each.dist.name if each.dist is not None else "a package" for each in found)
+        raise _unusable(name, f"the packages {' and '.join(packages)} both have it")
     try:
         with foreign_code(f"the key provider {name}"):
             provider = next(iter(found)).load()(settings)

@@ -93,6 +93,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
         self._declined = ""  # our sentence, if the user did not agree when the SDK asked which revision there is
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request with the token of its turn. A failure is an answer, not an exception."""
         call = call_of(request)
         try:
             if self._scopes is None and not self._has_begun:
@@ -125,6 +126,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
         self._has_begun = True
 
     async def aclose(self) -> None:
+        """Close the connections to the server."""
         await self._client.aclose()
 
     async def _answered(self, request: httpx2.Request, call: Call) -> httpx2.Response:

@@ -88,6 +88,7 @@ class DevicePrompt:
         return "DevicePrompt(...)"  # the code lets its holder consent in the user's place
 
     def to_json(self) -> dict[str, Any]:
+        """Return `{verificationUri, verificationUriComplete?, userCode, interval}`, the interval in seconds."""
         complete = self.verification_uri_complete
         return {
             "verificationUri": self.verification_uri,
@@ -125,6 +126,7 @@ class AuthorizationRequired:
         return f"AuthorizationRequired({self.auth_session_id}, reason={self.reason})"  # the link is a bearer URL
 
     def to_json(self) -> dict[str, Any]:
+        """Return the JSON of `POST /v1/tokens`: camelCase members, times as text."""
         return {
             "status": self.status,
             "authSessionId": self.auth_session_id,
@@ -202,6 +204,8 @@ class Failed:
         return error
 
     def to_json(self) -> dict[str, Any]:
+        """Return the JSON of `POST /v1/tokens`: `{status, error: {code, message, retryable, retryAfterSeconds?,
+        accounts?}}`."""
         error: dict[str, Any] = {"code": self.code.value, "message": self.message, "retryable": self.retryable}
         if self.retry_after_seconds is not None:
             error["retryAfterSeconds"] = self.retry_after_seconds

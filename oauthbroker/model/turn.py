@@ -9,6 +9,7 @@ from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field
 from oauthbroker.core.errors import BrokerError, Code, Locale, known_locale
 from oauthbroker.core.json_values import MOST_VALUES
 from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json
+from oauthbroker.core.spelling import nearest
 from oauthbroker.core.strict_json import MAX_DEPTH, Json
 from oauthbroker.model.accounts import check_accounts
 from oauthbroker.model.identities import is_agent, wrong_subject
@@ -32,6 +33,7 @@ class TurnAuth:
     accounts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Json]:
+        """Return the form of `from_json`; `accounts` only if there are some."""
         accounts = {"accounts": dict(self.accounts)} if self.accounts else {}
         return {"actor": dict(self.actor), "subjects": dict(self.subjects), **accounts}
 
@@ -161,6 +163,7 @@ class Turn:
 
     @property
     def resume_target(self) -> ResumeTarget:
+        """Return the conversation to which the events of this turn go."""
         auth = self.auth or TurnAuth()
         return ResumeTarget(
             self.agent_name, self.instance_key, self.swarm_ref, origin=self.origin, auth=auth, locale=self.locale
@@ -237,9 +240,19 @@ def _read(read: Callable[[Any], Any], given: object) -> Any:
 def _members(
     data: object, name: str, needed: Collection[str] = (), optional: Collection[str] = ()
 ) -> Mapping[str, Json]:
-    if not isinstance(data, Mapping) or not set(needed) <= data.keys() <= {*needed, *optional}:
+    if not isinstance(data, Mapping):
         raise _refused(name)
-    return data
+    known = {*needed, *optional}
+    if set(needed) <= data.keys() <= known:
+        return data
+    refused = _refused(name)
+    others = sorted(each for each in data if isinstance(each, str) and each not in known)
+    near = next(filter(None, (nearest(other, known) for other in others)), "")
+    if near:  # which of ours was meant; the word itself may be a secret in the wrong place
+        refused.hint, refused.words = "nearestMember", {"place": name, "nearest": near}
+    elif others:
+        refused.note = f"{name} has the members {', '.join(sorted(known))} and no others"
+    raise refused
 
 
 def _texts(data: object, name: str) -> dict[str, str]:

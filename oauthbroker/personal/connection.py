@@ -70,6 +70,7 @@ class LocalConnection:
 
     @property
     def ref(self) -> str:
+        """Return the app and its account as `app@account`; the app alone where it has one account."""
         return f"{self.app}@{self.account}" if self.account else self.app
 
     @contextmanager

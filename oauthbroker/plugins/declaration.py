@@ -81,11 +81,19 @@ class WrittenResource(Protocol):
     """A resource as written, for a check. Paths are those of its `spec`, in the spelling of the YAML."""
 
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """Return the kind, such as `Tool`."""
+        ...
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return `metadata.name`."""
+        ...
+
     @property
-    def spec(self) -> Any: ...
+    def spec(self) -> Any:
+        """Return the `spec`, parsed by the kind's model."""
+        ...
 
     def refuse(self, path: Sequence[str | int], what: str, hint: str) -> None:
         """Report a problem at a path. Quote nothing of the value, because it may be a secret."""
@@ -104,7 +112,9 @@ class WrittenResources(Protocol):
     """All resources of the bundle that the broker or a plug-in reads. `folder` is the folder of the bundle."""
 
     @property
-    def folder(self) -> Path: ...
+    def folder(self) -> Path:
+        """Return the folder of the bundle."""
+        ...
 
     def of(self, kind: str) -> Mapping[str, WrittenResource]:
         """Return the resources of a kind by name."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.extras import missing_extra
-from oauthbroker.core.foreign_code import ForeignFault, foreign_code, foreign_place
+from oauthbroker.core.foreign_code import ForeignFault, foreign_code, foreign_place, is_from_outside
 from oauthbroker.core.foreign_text import LONGEST, harmless_text
 from oauthbroker.plugins.declaration import Plugin, ResourceKind
 
@@ -43,7 +43,9 @@ def declared(name: str) -> Plugin:
         raise _refused(f"the packages {' and '.join(sorted(map(package_of, found)))} both have a plug-in {name}")
     try:
         plugin = found[0].load()
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
+    except BaseException as error:
+        if is_from_outside(error):
+            raise
         why = _why(error)
         broken = _refused(f"the plug-in {name} of {package_of(found[0])} cannot be imported: {why}")
     else:
@@ -63,7 +65,9 @@ def named(plugin: Plugin, target: str) -> Any:
     module, _, name = target.partition(":")
     try:
         return getattr(import_module(module), name)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
+    except BaseException as error:
+        if is_from_outside(error):
+            raise
         broken = _refused(f"the plug-in {plugin.name} cannot import {target}: {_why(error)}")
     raise broken
 

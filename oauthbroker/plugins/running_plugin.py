@@ -40,10 +40,14 @@ class PluginCall(Protocol):
         ...
 
     @property
-    def query(self) -> Any: ...
+    def query(self) -> Any:
+        """Return the query, parsed by the route's model."""
+        ...
 
     @property
-    def path(self) -> Any: ...
+    def path(self) -> Any:
+        """Return the parameters of the path, parsed by the route's model."""
+        ...
 
     @property
     def caller(self) -> str | None:

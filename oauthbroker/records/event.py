@@ -42,6 +42,7 @@ class AgentEvent:
         payload: Mapping[str, Any],
         at: datetime,
     ) -> AgentEvent:
+        """Return the event of one kind about an auth session; its id is always the same."""
         return cls(id=f"evt-{session_id}-{kind}", type=kind, target=target, payload=payload, created_at=at)
 
     @staticmethod
@@ -91,10 +92,12 @@ class AgentEvent:
         )
 
     def to_plaintext(self) -> bytes:
+        """Return the bytes that the store seals."""
         return codec.encode("AgentEvent", {"spec": self.to_record()})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> AgentEvent:
+        """Parse the form of `to_plaintext`. Raises `recordCorrupt`."""
         return cls.from_json(codec.decode("AgentEvent", body)["spec"])
 
 
@@ -107,11 +110,14 @@ class DeliveredEvent:
 
     @property
     def id(self) -> str:
+        """Return the id of the event, the same at each delivery."""
         return self.event.id
 
     @property
     def type(self) -> str:
+        """Return the type of the event, such as `auth.granted`."""
         return self.event.type
 
     def to_json(self) -> dict[str, Any]:
+        """Return the event for consumers, as `AgentEvent.to_json` does."""
         return self.event.to_json()

@@ -57,9 +57,11 @@ class GrantSummary:
 
     @property
     def key(self) -> GrantKey:
+        """Return app, subject and account, which name the grant."""
         return GrantKey(self.app, self.subject, self.account)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the JSON of `GET /v1/grants`, without empty members that an app rarely has."""
         body = {name: getattr(self, name) for name in self.__slots__ if name != "created_at"}
         return {name: value for name, value in body.items() if value or name not in _LEFT_OUT}
 
@@ -79,6 +81,7 @@ class GrantSummary:
 
     @classmethod
     def of(cls, view: GrantView) -> GrantSummary:
+        """Return the summary of a grant's view."""
         expires_at = None if view.expires_at == LONG_AGO else view.expires_at
         return cls(
             grantId=view.id,

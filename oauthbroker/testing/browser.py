@@ -52,10 +52,12 @@ class Page:
 
     @property
     def source(self) -> str:
+        """Return the body as text."""
         return self.body.decode("utf-8", "replace")
 
     @cached_property
     def document(self) -> Document:
+        """Return the parsed HTML."""
         return parse(self.source)
 
     @property
@@ -112,6 +114,7 @@ class Browser:
 
     @property
     def page(self) -> Page:
+        """Return the page that is open. Raises LookupError if there is none."""
         if not self.history:
             raise LookupError("no page is open")
         return self.history[-1]

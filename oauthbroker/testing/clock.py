@@ -68,4 +68,5 @@ class TestClock:
         return self._dice.randbytes(count) if self._seeded else secrets.token_bytes(count)
 
     def jitter(self, low: float, high: float) -> float:
+        """Return a number between `low` and `high`, the same ones in each run with a `seed`."""
         return self._dice.uniform(low, high)

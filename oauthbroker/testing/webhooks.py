@@ -32,6 +32,7 @@ class ReceivedWebhook:
 
     @property
     def event(self) -> dict[str, Any]:
+        """Return the parsed body. Raises ValueError if it is no JSON."""
         found: dict[str, Any] = json.loads(self.body)
         return found
 
@@ -52,6 +53,7 @@ class WebhookReceiver:
 
     @property
     def url(self) -> str:
+        """Return the URL to configure as the webhook's, once the receiver runs."""
         return f"{'https' if self._certificate is not None else 'http'}://127.0.0.1:{self.port}/events"
 
     @property

@@ -58,6 +58,8 @@ class ModelAnswer:
 
 
 class Model(Protocol):
+    """Answers one step of an agent."""
+
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Answer a request. May raise any exception: then the turn is tried again later."""
         ...

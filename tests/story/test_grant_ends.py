@@ -81,6 +81,19 @@ async def test_the_end_of_a_refresh_token_is_announced_seven_days_before_it(stag
     assert event["payload"]["endsAt"] == summary.endsAt
 
 
+@pytest.mark.parametrize(
+    ("left", "notices"), [(7 * DAY + 1, 0), (7 * DAY, 1), (1, 1), (0, 0)], ids=["early", "first", "last", "over"]
+)
+async def test_a_notice_is_given_from_the_first_moment_on_and_not_at_the_end(
+    stage: Stage, left: int, notices: int
+) -> None:
+    harness = await stage.play()
+    stage.idp.script.token.fields(refresh_token_expires_in=100 * DAY)
+    await harness.connected()
+    stage.clock.set((await stored_grant(harness)).ends.at - timedelta(seconds=left))
+    assert notices == len(await noticed(harness))
+
+
 async def test_a_refresh_without_a_statement_moves_no_end_and_a_later_statement_is_a_new_end(stage: Stage) -> None:
     harness = await stage.play()
     stage.idp.script.token.fields(refresh_token_expires_in=20 * DAY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.kit.broker_process import granted_event_ids
 from tests.kit.running_broker import (
     ALICE,
     Harness,
+    endpoints_of,
     file_store,
     running,
     scopes_last_asked_for,
@@ -151,6 +153,42 @@ async def test_of_two_links_that_were_both_followed_before_either_was_agreed_to_
         for scope in ("read", "write"):
             assert isinstance(await harness.ask(scopes=[scope], of=turn(instance=scope)), Ready)
         assert {"auth.granted"} == {event["type"] for event in await harness.events(count=2)}
+
+
+@pytest.mark.case("44")
+@pytest.mark.parametrize("brokers", [1, 2])
+@pytest.mark.parametrize("first_agreed", [0, 1, None], ids=["first", "second", "at once"])
+async def test_of_two_links_that_are_pressed_in_the_same_moment_no_scope_is_lost(
+    identity_provider, test_clock, tmp_path, brokers, first_agreed
+):
+    """The first press has read what others ask for, and is not stored yet while the second one is made."""
+    identity_provider.par = "required"
+    pushed = replace(endpoints_of(identity_provider), pushed_authorization_url=identity_provider.url("/par"))
+    apps = [user_app(identity_provider, endpoints=pushed)]
+    async with AsyncExitStack() as stack:
+        here = list[Harness]()
+        for _ in range(brokers):
+            broker = running(identity_provider, apps, clock=test_clock, store=file_store(tmp_path, test_clock))
+            here.append(await stack.enter_async_context(broker))
+        links = [await here[0].ask_link(scopes=[scope], of=turn(instance=scope)) for scope in ("read", "write")]
+        people = [here[0].browser(), here[-1].browser()]
+        hold = identity_provider.script.par.hang()
+        pressing = asyncio.create_task(here[0].to_provider(links[0], people[0]))
+        await hold.arrived()
+        second = await here[-1].to_provider(links[1], people[1])
+        hold.release()
+        agreed = [
+            await identity_provider.agree(url, "alice", browser=person)
+            for url, person in zip([await pressing, second], people, strict=True)
+        ]
+        if first_agreed is None:
+            await asyncio.gather(*(person.follow(url) for person, url in zip(people, agreed, strict=True)))
+        else:
+            for at in (first_agreed, 1 - first_agreed):
+                await people[at].follow(agreed[at])
+        assert ("read", "write") == (await stored_grant(here[0])).scopes
+        for harness, scope in ((here[-1], "read"), (here[0], "write")):
+            assert isinstance(await harness.ask(scopes=[scope], of=turn(instance=scope)), Ready)
 
 
 async def test_asking_again_for_a_link_that_is_being_followed_for_more_opens_no_other(harness: Harness):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import posixpath
 import re
+from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Any, get_args
 
 import pytest
@@ -24,7 +27,7 @@ from tools.quality.words import MOST_OF_PAGE, count
 from tools.site.reference import configuration
 from tools.site.reference.__main__ import files, pages
 from tools.site.reference.markdown import prose, table
-from tools.site.reference.python_api import FACES, names
+from tools.site.reference.python_api import FACES, is_generated, members, names
 from tools.site.reference.short_pages import short_pages
 from tools.site.reference.signals import audit_entries
 from tools.site.stage import ROOT
@@ -91,6 +94,48 @@ def test_every_public_name_has_its_section(face: str) -> None:
     module: Any = import_module(face)
     assert {*names(module)} <= headings(f"python/{face}.md")
     assert f"]({face}.md) | " in PAGES["python/README.md"]
+
+
+def without_words(module: Any) -> list[str]:
+    """Return the public classes, functions and members of a module that no docstring explains. A contract's test has
+    its claim as its name."""
+    found = []
+    for name in names(module):
+        named = getattr(module, name)
+        parts = {name: named, **{f"{name}.{each}": it for each, it in members(named)}} if inspect.isclass(named) else {}
+        parts = {name: named} if inspect.isroutine(named) else parts
+        found += [
+            each
+            for each, it in parts.items()
+            if ".test_" not in each and (not it.__doc__ or (inspect.isclass(it) and is_generated(it)))
+        ]
+    return found
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_every_public_member_has_a_docstring(face: str) -> None:
+    assert [] == without_words(import_module(face))
+
+
+def test_a_public_member_without_a_docstring_is_named() -> None:
+    class Tap:
+        """Opens."""
+
+        def open(self) -> None: ...
+
+        def close(self) -> None:
+            """Close the tap."""
+
+        def test_it_closes(self) -> None: ...
+
+    @dataclass
+    class Water:
+        litres: int
+
+    Tap.__module__ = Water.__module__ = "oauthbroker.tap"
+    face: Any = ModuleType("face")
+    face.__all__, face.Tap, face.Water, face.turn = ["Tap", "Water", "turn"], Tap, Water, lambda: None
+    assert ["Tap.open", "Water", "turn"] == without_words(face)
 
 
 def test_a_page_that_a_docstring_names_is_a_link() -> None:

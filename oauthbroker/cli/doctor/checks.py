@@ -251,7 +251,15 @@ class Doctor:
 
     async def _database(self) -> list[Finding]:
         seen = await self.seen.database() if self.seen is not None else None
-        return findings.of_database(seen, self._settings) if seen is not None else []
+        if seen is None:
+            return []
+        return [*await place.guarded("database", self._writable), *findings.of_database(seen, self._settings)]
+
+    async def _writable(self) -> list[Finding]:
+        """Raise `storeUnavailable` for a database that a broker cannot write to. Writes nothing."""
+        if self.store is not None:
+            await self.store.check_writable(self.store.key("grants", "probe"))
+        return []
 
     async def _work(self) -> list[Finding]:
         if self.seen is None:

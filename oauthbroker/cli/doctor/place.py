@@ -54,7 +54,7 @@ async def permissions(root: str, files: Iterable[str], progress: Progress = unse
 
 def _below(root: str, progress: Progress) -> list[Finding]:
     if not is_there(root):
-        hint = "Run `oauthbroker init`, or look at `store.root` if there was one."
+        hint = "Run `oauthbroker init`. If there was one, put it back or correct `store.root`: a new one is empty."
         return [Finding("permissions", "failure", "There is no store yet.", hint=hint, about=root)]
     found, count = list[StoreProblem](), 0
     for each in problems(Path(root), progress):

@@ -17,7 +17,7 @@ from oauthbroker.config.values.value_sources import Source, source_of
 from oauthbroker.config.written.client_spec import ValueSource
 from oauthbroker.config.written.fields import ObjectRef
 from oauthbroker.core.dataclasses import dataclass, field
-from oauthbroker.core.foreign_code import MisuseError
+from oauthbroker.core.foreign_code import MisuseError, is_from_outside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,9 @@ def _check(resource: Written[Any], seen: _SeenByPlugin) -> None:
         found: object = resource.reader.check(resource, seen)
     except ConfigInvalidError:  # too many problems
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
+    except BaseException as error:
+        if is_from_outside(error):
+            raise
         report_broken(resource.reader, resource.document, resource.problems, error)
     else:
         if iscoroutine(found):

@@ -52,11 +52,13 @@ class ConfigProblem:
         *,
         root: bool = False,
     ) -> ConfigProblem:
+        """Return a problem at a place; `path` is that of the field in the YAML."""
         line, column = place.line, place.column
         return cls(file=place.file, line=line, column=column, path=path, what=what, hint=hint, code=code, root=root)
 
     @property
     def place(self) -> SourcePlace:
+        """Return file, line and column, each counted from 1."""
         return SourcePlace(self.file, self.line, self.column)
 
     def __str__(self) -> str:
@@ -65,6 +67,7 @@ class ConfigProblem:
         return f"{where}: {two_sentences(self.what, self.hint)}"
 
     def to_json(self) -> dict[str, str | int]:
+        """Return the JSON of `oauthbroker check --json`."""
         return {
             "file": self.file,
             "line": self.line,

@@ -16,7 +16,7 @@ from oauthbroker.config.written.fields import Strict
 from oauthbroker.config.written.kinds import Kinds, Reader, known_names
 from oauthbroker.config.written.resource_specs import OAuthAppSpec
 from oauthbroker.core.dataclasses import dataclass, field
-from oauthbroker.core.foreign_code import why_of
+from oauthbroker.core.foreign_code import is_from_outside, why_of
 from oauthbroker.core.header_names import ORDINARY, spelled_text
 from oauthbroker.core.spelling import nearest
 from oauthbroker.providers.credential_form import ADDRESS, AWS_HOST, LINE
@@ -137,10 +137,10 @@ class Shaping:
             return self.validate(reader.model, spec, ("spec",))
         except ConfigInvalidError:  # too many problems
             raise
-        except (Exception, SystemExit) as error:
-            if not reader.plugin:
+        except BaseException as error:
+            if not reader.plugin or is_from_outside(error):
                 raise
-            broken: BaseException = error
+            broken = error
         report_broken(reader, self.document, self.problems, broken)
         return None, set()
 

@@ -57,6 +57,7 @@ class YamlDocument:
         return self.key_at(path)
 
     def key_at(self, path: Keys) -> SourcePlace:
+        """Return the place of a key; of its value or of the document's begin where it has none."""
         if beyond := self._variable(path):
             return beyond
         path = self._as_written(path)

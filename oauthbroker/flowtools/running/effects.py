@@ -82,18 +82,19 @@ def adapter_of(flow: ReadyFlow, node: Node) -> Adapter:
     return found
 
 
-def sent(way: Adapter | Requests, effect: Effect) -> Any:
-    """Send an effect, and return its answer as JSON that a flow takes. Raises the exceptions of the port: if an adapter
-    raises or returns something else, the effect may have happened."""
+def sent(way: Adapter | Requests, effect: Effect, node: Node) -> Any:
+    """Send the effect of a node, and return its answer as JSON that a flow takes. Raises the exceptions of the
+    port: if an adapter raises or returns something else, the effect may have happened."""
+    whose = f"the adapter {node.config.get('provider', node.type)}"
     try:
-        with foreign_code("the adapter", ports.NotSent, ports.EffectRefused, ports.AnswerLost, ports.ConsentNeeded):
+        with foreign_code(whose, ports.NotSent, ports.EffectRefused, ports.AnswerLost, ports.ConsentNeeded):
             answer = json.loads(json.dumps(way.send(effect), allow_nan=False))
     except (ForeignFault, BrokerError) as fault:
         word = str(fault)
     else:
         if json_fault(answer) is None:
             return answer
-        word = "the adapter: an answer that no flow takes"
+        word = f"{whose}: an answer that no flow takes"
     _LOG.warning("an effect was sent, and its answer is lost: %s", word)
     raise ports.AnswerLost(word)
 

@@ -227,7 +227,8 @@ class Interpreter:
         self.runtime.audit(effect_sent(self.run, node, effect.operation, attempt))
         self.commit(seconds=effect.seconds)
         self.locks.close()
-        return effects.sent(requests if requests is not None else effects.adapter_of(self.flow, node), effect)
+        way = requests if requests is not None else effects.adapter_of(self.flow, node)
+        return effects.sent(way, effect, node)
 
     def _failed_attempt(self, node: Node, error: Exception, attempt: int, *, uncertain: bool, repeatable: bool) -> None:
         """Wait before another attempt, or raise. After a lost answer, the effect stays `uncertain` until the other side

@@ -57,7 +57,9 @@ class Adapter(Protocol):
     """The way to one provider. `takes_keys`: it answers a repeated key with its first answer, and does nothing more."""
 
     @property
-    def takes_keys(self) -> bool: ...
+    def takes_keys(self) -> bool:
+        """Tell whether a repeated key gets its first answer, and nothing is done again."""
+        ...
 
     def send(self, effect: Effect) -> Any:
         """Send an effect and return the answer as JSON. Raises one of the exceptions above."""

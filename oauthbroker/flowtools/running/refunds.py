@@ -62,7 +62,7 @@ def _refund(interpreter: Interpreter, node: Node) -> None:
         interpreter.runtime.audit(effect_sent(interpreter.run, node, effect.operation, attempt))
         interpreter.record(name, RunStep(state=SENT, value=None, attempts=attempt), _SECONDS)
         try:
-            sent(adapter, effect)
+            sent(adapter, effect, node)
             state, again = DONE, False
         except AnswerLost:
             state, again = (SENT, True) if adapter.takes_keys else (UNKNOWN, False)

@@ -11,11 +11,20 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from oauthbroker import Secret
+from oauthbroker import BrokerError, Secret
 from oauthbroker.flowtools.running.mail import SmtpAdapter
 from oauthbroker.flowtools.running.ports import Adapter
 from oauthbroker.flowtools.specification.source import FlowRefused
-from oauthbroker.plugins import JwtIssuer, ResourceKind, SecretSource, Strict, WrittenResource, WrittenResources
+from oauthbroker.plugins import (
+    ForeignFault,
+    JwtIssuer,
+    ResourceKind,
+    SecretSource,
+    Strict,
+    WrittenResource,
+    WrittenResources,
+    foreign_code,
+)
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 Role = Annotated[str, Field(min_length=1, max_length=128)]
@@ -206,24 +215,29 @@ KINDS = (ResourceKind(kind="FlowService", model=FlowServiceSpec, check=_check),)
 
 def adapter_problem(port: str, name: str) -> str:
     """Return why the entry point of an adapter cannot be taken; empty if it can. No code of a package runs."""
-    found = len(metadata.entry_points(group=GROUPS[port], name=name))
-    why = "several installed packages have" if found else "no installed package has"
-    return "" if found == 1 else f"{why} this entry point in {GROUPS[port]}"
+    found = metadata.entry_points(group=GROUPS[port], name=name)
+    packages = sorted(each.dist.name if each.dist is not None else "a package" for each in found)
+    why = f"the packages {' and '.join(packages)} both have" if found else "no installed package has"
+    return "" if len(found) == 1 else f"{why} this entry point in {GROUPS[port]}"
 
 
 def installed_adapter(port: str, spec: FlowAdapterSpec, secret: Secret | None) -> Adapter:
     """Return an adapter, made with the settings and the secret of the configuration. The entry point is a callable that
-    takes both. Raises ValueError, without a word of the package: it may hold the secret."""
+    takes both. Raises ValueError with the line of the package that fails, and no word of it: it may hold the secret."""
     name = spec.adapter
     if problem := adapter_problem(port, name):
         raise ValueError(f"the adapter {name}: {problem}")
     (point,) = metadata.entry_points(group=GROUPS[port], name=name)
     try:
-        adapter = point.load()(spec.settings, secret)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package)
-        why = type(error).__name__
+        with foreign_code(f"the adapter {name}"):
+            adapter: Adapter = point.load()(spec.settings, secret)
+            is_one = callable(getattr(adapter, "send", None)) and isinstance(getattr(adapter, "takes_keys", None), bool)
+    except ForeignFault as fault:
+        why = fault.why
+    except BrokerError as error:
+        why = error.code.value
     else:
-        if callable(getattr(adapter, "send", None)) and isinstance(getattr(adapter, "takes_keys", None), bool):
-            return adapter  # type: ignore[no-any-return]  # as far as can be seen here
+        if is_one:
+            return adapter
         why = "it made no adapter"
     raise ValueError(f"the adapter {name}: {why}")

@@ -103,7 +103,7 @@ class EntryFiles:
     def fill(self, reservation: Reservation) -> None:
         """Reserve disk space for a record around a body of the reservation's size. It holds none yet."""
         length, folder = record_size(reservation.size), self._folders.by_kind[reservation.key.kind]
-        self._folders.check_named(self._fs, reservation.key.kind)
+        self._folders.check_named(self._fs)
         temp, fd = new_temp(self._fs, folder, f".{reservation.key.name}.")
         try:
             self._fs.reserve(fd, length)

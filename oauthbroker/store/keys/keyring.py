@@ -102,13 +102,20 @@ class Keyring:
 
     def wrapped_for(self, keks: Iterable[KeyProvider]) -> Keyring:
         """Return the keyring with a new data key, wrapped once by each of these keys and no other. Raises what a key
-        raises that cannot be used, and `keyUnknown` for one that does not open its own wrap."""
-        data_key, context, wraps = os.urandom(32), form.wrap_context(self.store_id, self.epoch), list[Wrap]()
+        raises that cannot be used, and `keyUnknown` for one that does not open its own wrap, and for two with one id:
+        the wrap of one would hide the other's."""
+        data_key, context, wraps = os.urandom(32), form.wrap_context(self.store_id, self.epoch), dict[str, Wrap]()
+        made = dict[str, KeyProvider]()
         for kek in keks:
-            wraps.append(Wrap(kek.id(), form.b64(kek.wrap(data_key, context)), self.epoch))
-            if form.unwrapped(kek, wraps[-1], self.store_id) != data_key:
+            wrap = Wrap(kek.id(), form.b64(kek.wrap(data_key, context)), self.epoch)
+            if form.unwrapped(kek, wrap, self.store_id) != data_key:
                 raise BrokerError(Code.KEY_UNKNOWN, note=f"{kek!r} does not open its own wrap")
-        return self._with(data_key=data_key, wraps=wraps)
+            before = made.setdefault(wrap.kek, kek)
+            if before is not kek and not self._with(data_key=data_key, wraps=[wrap]).opens_with(before):
+                twins = f"{before!r} and {kek!r} are two keys with one id, {wrap.kek}"
+                raise BrokerError(Code.KEY_UNKNOWN, note=f"{twins}: each key needs an id of its own")
+            wraps[wrap.kek] = wrap
+        return self._with(data_key=data_key, wraps=tuple(wraps.values()))
 
     def opens_with(self, kek: KeyProvider) -> bool:
         """Tell whether a key opens this keyring now. Asks its service."""

@@ -45,28 +45,38 @@ _MOST_MARK = 1024 * 1024  # 16 bytes for each keyring that the process has opene
 class Folders:
     """Open folders by kind. All later operations are relative to these descriptors. `closing` removes the open mark."""
 
-    __slots__ = ("_closing", "_path", "by_kind", "corrupt", "data", "locks", "mark", "tags")
+    __slots__ = ("_closing", "_named", "by_kind", "corrupt", "data", "locks", "mark", "tags")
 
-    def __init__(self, opened: dict[str, int], closing: ExitStack, *, path: Path, data: int, mark: int | None) -> None:
+    def __init__(
+        self, fs: Fs, opened: dict[str, int], closing: ExitStack, *, path: Path, data: int, mark: int | None
+    ) -> None:
         """`data` is the folder above the others, at `path`; `mark` is the open mark, None in a store that is only
         read."""
-        self._closing, self._path, self.data, self.mark = closing, path, data, mark
+        self._closing, self.data, self.mark = closing, data, mark
+        self._named = [(str(path), _file_of(fs.fstat(data)))]
+        self._named += [(str(path / name), _file_of(fs.fstat(folder))) for name, folder in opened.items()]
         self.locks, self.corrupt = opened.pop(LOCKS, _NONE), opened.pop(CORRUPT, _NONE)
         self.tags = opened.pop(TAGS, None)
         self.by_kind = MappingProxyType(opened)
 
-    def check_named(self, fs: Fs, kind: str) -> None:
-        """Raise `storeUnavailable` if the folder of a kind lies no longer where the next start looks for it."""
-        here, named = fs.fstat(self.by_kind[kind]), None
-        with suppress(FileNotFoundError):
-            named = fs.stat(self._path / kind)
-        if named is None or (named.st_ino, named.st_dev) != (here.st_ino, here.st_dev):
-            hint = "put it back, or restart the broker on the folder that is there now"
-            note = f"{DATA}/{kind} was moved away or replaced: {hint}"
-            raise BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=True)
+    def check_named(self, fs: Fs) -> None:
+        """Raise `storeUnavailable` if a folder lies no longer where the next start looks for it: another process would
+        write there, and take its locks there."""
+        for path, file in self._named:
+            named = None
+            with suppress(FileNotFoundError, NotADirectoryError):
+                named = _file_of(fs.stat(path))
+            if named != file:
+                hint = "put it back, or restart the broker on the folder that is there now"
+                note = f"the store's folder {path} was moved away or replaced: {hint}"
+                raise BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=True)
 
     def close(self) -> None:
         self._closing.close()
+
+
+def _file_of(found: os.stat_result) -> tuple[int, int]:
+    return found.st_ino, found.st_dev
 
 
 def open_folders(fs: Fs, root: Path, kinds: Sequence[str]) -> Folders:
@@ -102,7 +112,7 @@ def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
             for name in dead:
                 with suppress(OSError):
                     fs.unlink(name, dir_fd=data)
-        return Folders(opened, stack.pop_all(), path=root / DATA, data=data, mark=mark)
+        return Folders(fs, opened, stack.pop_all(), path=root / DATA, data=data, mark=mark)
 
 
 def missing_kinds(fs: Fs, data: int, kinds: Collection[str]) -> list[str]:

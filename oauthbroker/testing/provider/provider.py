@@ -196,6 +196,7 @@ class IdentityProvider(ProviderSetup, SimulatedUser):
 
     @property
     def user_codes(self) -> list[str]:
+        """Return the user codes of all device authorizations, oldest first."""
         return list(self._state.devices)
 
     def resources_of(self, access_token: str | Secret) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ class ProviderSetup:
 
     @property
     def logins(self) -> list[str]:
+        """Return the logins of all accounts."""
         return list(self._state.accounts)
 
     def register(self, client: Client) -> Client:

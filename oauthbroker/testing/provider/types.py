@@ -115,6 +115,7 @@ class Client:
 
     @property
     def gets_refresh_tokens(self) -> bool:
+        """Tell whether its answers have a refresh token, by dialect and lifetime."""
         return self.issue_refresh and self.dialect != "meta" and (self.dialect == "oidc" or self.lifetime is not None)
 
 
@@ -153,4 +154,5 @@ class SeenRequest:
 
     @property
     def has_code_verifier(self) -> bool:
+        """Tell whether the form has a PKCE verifier."""
         return "code_verifier" in self.form

@@ -27,7 +27,9 @@ class CallJournal(Protocol):
         """Note durably that a call begins. Return its result as JSON; None if it is new, empty if it did not end."""
         ...
 
-    async def end(self, call_id: str, result: Mapping[str, Any]) -> None: ...
+    async def end(self, call_id: str, result: Mapping[str, Any]) -> None:
+        """Note durably how a call ended: its result as JSON."""
+        ...
 
     async def submit(self, handle: str, call: Mapping[str, Any]) -> None:
         """Note durably that the work of a call goes on. Raises ToolFailure if too much does."""
@@ -50,6 +52,7 @@ class DurableJournal:
         return f"{kind}/{hashlib.sha256(json.dumps(words).encode()).hexdigest()}"
 
     async def begin(self, call_id: str) -> Mapping[str, Any] | None:
+        """Do as `CallJournal.begin` says. Raises BrokerError with a store code, as the others do."""
         before: Any = None
 
         def note(there: Any) -> Any:
@@ -61,6 +64,7 @@ class DurableJournal:
         return before  # type: ignore[no-any-return]
 
     async def end(self, call_id: str, result: Mapping[str, Any]) -> None:
+        """Do as `CallJournal.end` says."""
         await self._state.change(self._key("call", call_id), lambda _: dict(result))
 
     async def forget(self, call_ids: Iterable[str]) -> None:
@@ -69,6 +73,8 @@ class DurableJournal:
             await self._state.remove(self._key("call", call_id))
 
     async def submit(self, handle: str, call: Mapping[str, Any]) -> None:
+        """Do as `CallJournal.submit` says: at most MOST_OPEN handles of one instance."""
+
         def add(there: Any) -> Any:
             handles = {**(there or {}), handle: dict(call)}
             if len(handles) > MOST_OPEN:
@@ -78,6 +84,7 @@ class DurableJournal:
         await self._state.change(self._handles, add)
 
     async def complete(self, handle: str, result: Mapping[str, Any]) -> None:
+        """Do as `CallJournal.complete` says. An output that is too large for an event is kept beside it."""
         payload = {"handle": handle, **result}
         if not _fits(payload):
             await self._state.change(self._key("result", handle), lambda _: dict(result), subjects=self._subjects)

@@ -106,6 +106,7 @@ class Registry:
         return "" if fits and owner else "its handler is no function" if owner else "it has no owner"
 
     def find(self, name: str) -> RegisteredTool | None:
+        """Return the tool of this name; None if there is none."""
         return self._tools.get(name)
 
     def __iter__(self) -> Iterator[RegisteredTool]:

@@ -46,6 +46,7 @@ class Activation:
 
     @property
     def active(self) -> str:
+        """Return the commit of the revision that the broker uses."""
         return self._active.ref
 
     @property

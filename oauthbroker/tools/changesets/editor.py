@@ -93,12 +93,15 @@ class SwarmBundleTool:
         return self.changesets.folders(self._editor(ctx).owner)
 
     async def open_changeset(self, ctx: ToolContext, _given: Mapping[str, Json]) -> Json:
+        """Answer the call `openChangeset` of a model."""
         return await self._editor(ctx).open()
 
     async def commit_changeset(self, ctx: ToolContext, given: Mapping[str, Json]) -> Json:
+        """Answer the call `commitChangeset` of a model. Raises ChangesetRefused."""
         return await self._editor(ctx).commit(given, ctx.tool_call_id)
 
     async def discard_changeset(self, ctx: ToolContext, given: Mapping[str, Json]) -> Json:
+        """Answer the call `discardChangeset` of a model. Raises ChangesetRefused."""
         return await self._editor(ctx).discard(given["changesetId"])
 
     def _editor(self, ctx: ToolContext) -> BundleEditor:

@@ -64,6 +64,7 @@ class Instance:
 
     @property
     def digest(self) -> str:
+        """Return the name under which the store keeps what belongs to the instance."""
         return _digest(self.swarm, self.agent, self.key)
 
 
@@ -119,12 +120,14 @@ class Instances:
         return await self._state.get(_message_key(event_id, number))
 
     async def messages(self, event_id: str) -> list[Any]:
+        """Return all messages of a turn as JSON, in their order."""
         messages: list[Any] = []
         while (message := await self.message(event_id, len(messages))) is not None:
             messages.append(message)
         return messages
 
     async def end_turn(self, event_id: str, outcome: Outcome, turn: Turn) -> None:
+        """Keep the outcome of a turn."""
         await self._state.change(_key("turn", event_id), lambda _: dict(outcome), subjects=about(turn))
 
     async def fail(self, event_id: str, outcome: Outcome, turn: Turn | None) -> bool:
@@ -150,6 +153,7 @@ class Instances:
         return (await self._state.get(_value_key(instance, owner)) or {}).get("value")
 
     async def put_value(self, instance: Instance, owner: str, value: Any, turn: Turn) -> None:
+        """Keep the value of an extension, which is JSON."""
         await self._state.change(_value_key(instance, owner), lambda _: {"value": value}, subjects=about(turn))
 
     async def prepare(self, instance: Instance, by: Instance, cwd: str | None) -> bool:
@@ -172,6 +176,7 @@ class Instances:
         return listed
 
     async def call_ids(self, event_id: str) -> list[str]:
+        """Return the ids of all tool calls of a turn."""
         return [call["id"] for message in await self.messages(event_id) for call in message.get("toolCalls", ())]
 
     async def cwd(self, instance: Instance) -> str | None:

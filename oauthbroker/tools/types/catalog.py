@@ -50,6 +50,7 @@ class ToolCatalogItem:
     source: ToolSource | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Return `{name, description?, parameters?, source?}`."""
         source = self.source and self.source.to_json()
         return {"name": self.name} | _given(description=self.description, parameters=self.parameters, source=source)
 

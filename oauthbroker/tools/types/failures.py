@@ -52,6 +52,7 @@ class ToolFailure(Exception):
 
     @classmethod
     def of(cls, error: ToolError) -> Self:
+        """Return the failure that has this error, its code included."""
         failure = cls(error.message)
         failure.error = error
         return failure

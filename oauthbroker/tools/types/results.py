@@ -36,11 +36,13 @@ class ToolCall:
     refused: ToolError | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Return `{id, name, args, refused?}`."""
         members = {"id": self.id, "name": self.name, "args": dict(self.args)}
         return members if self.refused is None else members | {"refused": self.refused.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ToolCall:
+        """Parse the form of `to_json`. Raises KeyError."""
         refused = ToolError.from_json(data["refused"]) if "refused" in data else None
         return cls(data["id"], data["name"], data["args"], refused=refused)
 
@@ -95,9 +97,11 @@ class ToolCallResult:
 
     @classmethod
     def failed(cls, call: ToolCall, error: ToolError) -> ToolCallResult:
+        """Return the result of a call that ended with an error."""
         return cls(tool_call_id=call.id, tool_name=call.name, status="error", error=error)
 
     def to_json(self) -> dict[str, Any]:
+        """Return `{toolCallId, toolName, status}` with `output`, `handle` or `error`."""
         members: dict[str, Any] = {"toolCallId": self.tool_call_id, "toolName": self.tool_name, "status": self.status}
         if self.error is not None:
             return members | {"error": self.error.to_json()}
@@ -105,6 +109,7 @@ class ToolCallResult:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ToolCallResult:
+        """Parse the form of `to_json`. Raises KeyError."""
         error = ToolError.from_json(data["error"]) if "error" in data else None
         ids = {"tool_call_id": data["toolCallId"], "tool_name": data["toolName"], "status": data["status"]}
         return cls(**ids, output=data.get("output"), handle=data.get("handle"), error=error)
@@ -128,6 +133,7 @@ class Message:
     result: ToolCallResult | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Return `{id, role}` with `result`, or with `text` and `toolCalls`."""
         members: dict[str, Any] = {"id": self.id, "role": self.role}
         if self.result is not None:
             return members | {"result": self.result.to_json()}
@@ -136,6 +142,7 @@ class Message:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Message:
+        """Parse the form of `to_json`. Raises KeyError."""
         calls = [ToolCall.from_json(call) for call in data.get("toolCalls", ())]
         result = ToolCallResult.from_json(data["result"]) if "result" in data else None
         return cls(id=data["id"], role=data["role"], text=data.get("text", ""), calls=calls, result=result)

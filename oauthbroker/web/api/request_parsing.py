@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.spelling import nearest
 from oauthbroker.core.strict_json import decode_object
 from oauthbroker.model.token_request import MAX_TTL
 from oauthbroker.model.turn_token import NoToolName, is_tool, pointer_step
@@ -35,10 +36,11 @@ _PROBLEMS: dict[str, Literal["missing", "unknown", "type", "value"]] = {
 class RequestInvalid(BrokerError):
     """`requestInvalid`, and where. `unknown` says that a field was sent which the call does not have."""
 
-    def __init__(self, problems: list[dict[str, str]]) -> None:
+    def __init__(self, problems: list[dict[str, str]], meant: dict[str, str]) -> None:
         super().__init__(Code.REQUEST_INVALID, most=str(MAX_TTL))
+        self.words |= meant
         self.errors = tuple(problems)
-        self.hint = _hint(problems)
+        self.hint = "nearestMember" if meant else _hint(problems)
         self.unknown = any(each["problem"] == "unknown" for each in problems)
 
 
@@ -93,12 +95,12 @@ def _parsed(model: type[M], body: bytes) -> M:
     try:
         return model.model_validate(members)
     except ValidationError as error:
-        problems = _problems(model, error)
+        problems, meant = _problems(model, error), _meant(model, error)
     if problems == [{"pointer": "/tools", "problem": "value"}] and isinstance(tools := members["tools"], dict):
         for number, tool in enumerate(tools, 1):
             if not is_tool(tool):
                 raise NoToolName(number)
-    raise RequestInvalid(problems)
+    raise RequestInvalid(problems, meant)
 
 
 _remembered = lru_cache(MOST_BODIES)(_parsed)  # what a body means follows from its bytes alone
@@ -122,8 +124,8 @@ def _from_strings(model: type[M], fields: dict[str, str]) -> M:
     try:
         return model.model_validate_strings(fields)
     except ValidationError as error:
-        problems = _problems(model, error)
-    raise RequestInvalid(problems)
+        problems, meant = _problems(model, error), _meant(model, error)
+    raise RequestInvalid(problems, meant)
 
 
 def _problems(model: type[RequestModel], error: ValidationError) -> list[dict[str, str]]:
@@ -132,6 +134,22 @@ def _problems(model: type[RequestModel], error: ValidationError) -> list[dict[st
     found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]
     made = [{"pointer": _pointer(each, ours), "problem": _PROBLEMS.get(each["type"], _sort(each))} for each in found]
     return [each for number, each in enumerate(made) if each not in made[:number]]
+
+
+def _meant(model: type[RequestModel], error: ValidationError) -> dict[str, str]:
+    """Return which field of its object an unknown field was meant to be, and the object; empty if none is close."""
+    schema = model.model_json_schema()
+    for each in error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]:
+        if each["type"] == "extra_forbidden":
+            *steps, word = each["loc"]
+            holder = schema
+            for step in steps:
+                holder = holder.get("properties", {}).get(step, {})
+                ref = next((it["$ref"] for it in (holder, *holder.get("anyOf", ())) if "$ref" in it), "")
+                holder = schema["$defs"][ref.rpartition("/")[2]] if ref else holder
+            if near := nearest(str(word), holder.get("properties", ())):
+                return {"place": "/" + "/".join(map(str, steps)), "nearest": near}
+    return {}
 
 
 def _sort(problem: ErrorDetails) -> Literal["type", "value"]:

@@ -17,12 +17,13 @@ from oauthbroker.core.words import SENTENCES
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.web.api.call_table import OPERATIONS, Operation
-from tests.kit.running_broker import BASE, BOB, Harness, running, user_app
+from tests.kit.running_broker import ALICE, BASE, BOB, Harness, running, user_app
 from tests.story.api.kit import BODIES, TOOLS, Answer, Caller, Callers
 
 FOR_TURNS = [operation for operation in OPERATIONS if {"turn", "wholeTurn"} & set(operation.who)]
 WRITABLE = [operation for operation in FOR_TURNS if "turn" in BODIES[operation.id]]
 SUBJECT_NAMES = ["subject", "subjects", "user", "userId", "tenant", "actor", "auth", "turn", "agentName", "onBehalfOf"]
+TURN = {"agentName": "planner", "instanceKey": "1"}
 WITH_BODY = [operation for operation in OPERATIONS if operation.bodies]
 
 
@@ -47,8 +48,7 @@ async def test_a_wrong_reference_and_scopes_that_are_a_text_are_refused_with_the
 
 
 async def test_a_tool_that_the_bundle_lacks_is_named_to_the_runtime_with_the_nearest(api: Callers) -> None:
-    turn = {"agentName": "planner", "instanceKey": "1"}
-    answer = await api.runtime.post("/v1/turns", {"turn": turn, "tools": {"Tool/mial": None}})
+    answer = await api.runtime.post("/v1/turns", {"turn": TURN, "tools": {"Tool/mial": None}})
     assert answer.json()["detail"].startswith("The bundle declares no Tool/mial. Did you mean Tool/mail?")
 
 
@@ -68,8 +68,7 @@ async def test_a_tool_that_the_bundle_lacks_is_named_to_the_runtime_with_the_nea
 async def test_a_wrong_entry_of_tools_is_named_to_the_runtime(
     api: Callers, tools: dict[str, Any], detail: str, pointer: str
 ) -> None:
-    turn = {"agentName": "planner", "instanceKey": "1"}
-    said = (await api.runtime.post("/v1/turns", {"turn": turn, "tools": tools})).json()
+    said = (await api.runtime.post("/v1/turns", {"turn": TURN, "tools": tools})).json()
     assert detail in said["detail"]
     assert {pointer} == {each["pointer"] for each in said["errors"]}
 
@@ -238,6 +237,22 @@ async def test_a_pointer_leads_to_the_field_and_repeats_nothing(harness: Harness
     } <= found
     assert secret not in answer.text
     assert secret not in harness.log.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("body", "place", "meant"),
+    [
+        ({"turn": {**TURN, "auth": {"subjects": {"usr": ALICE}}}, "tools": {}}, "/turn/auth/subjects", "user"),
+        ({"turn": {"agentNme": "planner", "instanceKey": "1"}, "tools": {}}, "/turn", "agentName"),
+        ({"trun": TURN, "tools": {}}, "/", "turn"),
+        ({"turn": TURN, "tools": {}, "quite-another": 1}, "", ""),
+    ],
+)
+async def test_a_misspelt_field_is_answered_with_the_one_that_was_meant(
+    api: Callers, body: Any, place: str, meant: str
+) -> None:
+    detail = (await api.runtime.post("/v1/turns", body)).json()["detail"]
+    assert (f"`{place}` that does not exist there. Did you mean {meant}?" in detail) is bool(meant), detail
 
 
 @pytest.mark.case("82")

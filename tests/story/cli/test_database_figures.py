@@ -58,6 +58,18 @@ def test_doctor_counts_the_leases_that_are_held_and_those_that_lapsed(
     assert [("ok", "1 lease held, 2 lapsed.", "")] == checked(placed, "database")
 
 
+def test_doctor_fails_for_a_database_that_an_operator_made_read_only(
+    placed: Desk, postgres_server: postgres.Server
+) -> None:
+    """All that is read is well."""
+    postgres_server.run(f"alter database {DATABASE} set default_transaction_read_only = on")
+    try:
+        (refused, (severity, _, _)) = checked(placed, "database")
+    finally:
+        postgres_server.run(f"alter database {DATABASE} reset default_transaction_read_only")
+    assert ("failure", True, "ok") == (refused[0], "the database is read-only" in refused[1], severity)
+
+
 def test_doctor_says_how_old_an_answer_may_be(placed: Desk) -> None:
     write_store(placed, ", consistency: available")
     (_, heard, bound) = checked(placed, "database")

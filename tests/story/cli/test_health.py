@@ -39,6 +39,7 @@ def test_a_red_broker_is_a_failure_but_no_reason_for_a_restart(desk: Desk, optio
     with answering(desk.port, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)):
         done = desk.type("health", *option)
     assert (code, "red configInvalid\n") == (done.code, done.out)
+    assert "The broker's log has the cause of each code. `oauthbroker doctor` looks for what to do.\n" == done.err
 
 
 @contextmanager

@@ -204,6 +204,18 @@ async def test_a_consent_removes_no_scope_of_a_grant_that_came_meanwhile(
     assert expected == await world.connect.scopes_now(APP, session_with(scopes=("write",), **session))
 
 
+async def test_a_consent_that_comes_between_the_two_reads_is_not_missed(world: World) -> None:
+    """It stores its grant, and then it is no longer on the list."""
+    read = world.repository.waiting
+
+    async def ended(app: str, subject: str) -> list[Versioned[AuthSession]]:
+        await world.put_grant(grant_with(registration=APP.registration, scopes=("read",)))
+        return await read(app, subject)
+
+    world.repository.waiting = ended  # type: ignore[method-assign]
+    assert ("read", "write") == await world.connect.scopes_now(APP, session_with(scopes=("write",)))
+
+
 # The button
 
 

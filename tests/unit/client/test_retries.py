@@ -174,6 +174,16 @@ async def test_retry_after_is_honoured_and_told_when_it_does_not_fit(ask: Ask) -
         assert 1 == len(fake.asked)
 
 
+@pytest.mark.parametrize(("timeout", "tries"), [(7, 1), (8, 2)])
+async def test_a_pause_that_ends_with_the_calls_time_is_not_waited_for(ask: Ask, timeout: int, tries: int) -> None:
+    """Nothing could be asked behind it, and the answer that is there would be lost."""
+    clock = TestClock()
+    async with fake_broker(refuses(429, "rateLimited", retry_after="7"), says(200, READY)) as fake:
+        found = await ask(fake.url, Options(timeout=timeout, clock=clock))
+        assert tries == len(fake.asked)
+    assert isinstance(found, Ready) or Code.RATE_LIMITED is found.code
+
+
 async def test_tries_have_an_end(ask: Ask) -> None:
     async with fake_broker(refuses(503, "storeUnavailable")) as fake:
         failed = await ask(fake.url)

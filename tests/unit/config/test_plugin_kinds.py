@@ -208,6 +208,8 @@ BROKEN = {
     "an object for a model": (OF_KIND.format(kinds="ResourceKind(kind='Manual', model=Spec())"), "the plug-in other of other-plugin cannot be imported: TypeError: `model` is a class at {place}:8"),
     "no command": (HEADER + "PLUGIN = Plugin(name='other', commands={'take': 1})", "the plug-in other of other-plugin cannot be imported: TypeError: `commands` has a PluginCommand for each name at {place}:8"),
     "an exit": ("raise SystemExit(0)", "the plug-in other of other-plugin cannot be imported: SystemExit at {place}:1"),
+    "no Exception": ("raise BaseException('s3cret')", "the plug-in other of other-plugin cannot be imported: BaseException at {place}:1"),
+    "no Exception of its kinds": (HEADER + "def __getattr__(name):\n    raise BaseException('s3cret')\n\nPLUGIN = Plugin(name='other', kinds='other:KINDS')", "the plug-in other cannot import other:KINDS: BaseException at {place}:9"),
     "an extra that is missing": ("raise ModuleNotFoundError('x', name='pyrage')", 'the plug-in other of other-plugin cannot be imported: it needs `pip install "oauthbroker[backup]"`'),
     "a secret in a text": ("raise RuntimeError('s3cret')", "the plug-in other of other-plugin cannot be imported: RuntimeError at {place}:1"),
     "code that is wrong": ("\nlen(3)", "the plug-in other of other-plugin cannot be imported: TypeError: object of type 'int' has no len() at {place}:2"),
@@ -284,7 +286,7 @@ def test_a_check_that_is_an_async_function_is_a_problem(tmp_path: Path):
     assert "could not read this resource: its check is an async function" in found.what
 
 
-@pytest.mark.parametrize("error", ["ZeroDivisionError", "SystemExit"])
+@pytest.mark.parametrize("error", ["ZeroDivisionError", "SystemExit", "BaseException"])
 @pytest.mark.parametrize("kinds", [CHECK, VALIDATOR], ids=["a check", "a validator"])
 def test_code_of_a_plugin_that_raises_is_a_problem_beside_the_others(tmp_path: Path, kinds: str, error: str):
     text = f"{HEADER}{kinds.format(error=error)}\nPLUGIN = Plugin(name='other', kinds='other:KINDS')\n"

@@ -100,6 +100,11 @@ def test_overdue_work_is_reported(sessions: Sessions, depth: Depth, says: list[s
     assert "ok" == found[-1].severity
 
 
+def test_events_that_no_consumer_takes_are_told_with_the_commands_that_show_them():
+    dead, waiting, _ = findings.of_work(Sessions(), Depth(1, 1, NOW - timedelta(hours=5)), NOW, 0)
+    assert ("`oauthbroker queues dead`" in dead.hint, "`oauthbroker queues list`" in waiting.hint) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

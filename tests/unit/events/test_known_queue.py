@@ -15,7 +15,16 @@ from oauthbroker.events.port import address_of
 from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metrics
-from oauthbroker.records.event_queue import REMEMBERED, SEGMENT_ITEMS, Head, Item, Segment, Settled, segments_of
+from oauthbroker.records.event_queue import (
+    ITEM_WEIGHT,
+    REMEMBERED,
+    SEGMENT_ITEMS,
+    Head,
+    Item,
+    Segment,
+    Settled,
+    segments_of,
+)
 from oauthbroker.repository.queue_parts import HEAD
 from oauthbroker.repository.repository import KINDS, LEASES, Entry, Key, Repository
 from oauthbroker.store.memory import MemoryStore
@@ -120,6 +129,16 @@ def known_queue(waiting: int, remembered: int) -> KnownQueue:
         version = Entry(Key("queues", f"{each.number:043}"), 1, b"")
         known.put(Segment.from_plaintext(read.to_plaintext()), version)
     return known
+
+
+@pytest.mark.parametrize(("more", "segments"), [(0, 1), (1, 2)])
+def test_a_segment_is_full_at_64_kib_to_the_byte(more: int, segments: int) -> None:
+    def of_weight(weight: int) -> Item:
+        return Item(id="evt", address="a" * (weight - ITEM_WEIGHT - 3))
+
+    one, other = of_weight(32 * 1024), of_weight(32 * 1024 + more)
+    assert segments == len(segments_of("planner", [one, other], 1))
+    assert (segments == 1) is Segment(agent="planner", number=1, items=(one,)).has_space_for(other)
 
 
 def test_a_segment_that_the_head_no_longer_lists_leaves_nothing_behind() -> None:

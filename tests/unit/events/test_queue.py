@@ -349,6 +349,7 @@ async def test_a_queue_without_a_consumer_fills_up_and_takes_more_once_it_has_on
         for number in range(100):
             await queues.enqueue(event(number))
     assert Code.STORE_UNAVAILABLE is full.value.code
+    assert "the queue of planner is full: start its consumer, and look at `oauthbroker queues list`" == full.value.note
     assert 0 < number == await store.count("events")
     assert await queues.enqueue(event(number, agent="writer"))  # another agent's queue is its own
     assert ids(*range(number)) == await drained(queues)

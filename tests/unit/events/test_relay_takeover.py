@@ -39,7 +39,7 @@ class LossyQueues:
             self.away -= 1
             raise AWAY
         if event.target.agent_name == self.full:
-            raise QueueFull(event.id)
+            raise QueueFull(self.full)
         self.changes += 1
         if self.changes == len(EVENTS) + 1:
             self.before_third()

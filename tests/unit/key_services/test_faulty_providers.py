@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,6 +127,29 @@ def test_a_wrap_that_opens_as_other_bytes_replaces_no_keyring(
     faulty.unwrap = lambda *_: bytes(32)
     assert "does not open its own wrap" in refusal(KeyringFile(path, provider).create).note
     assert not path.exists()
+
+
+def test_two_keys_with_one_id_make_no_keyring_and_both_are_named(
+    provider: KeyProvider, faulty: Faulty, path: Path, tmp_path: Path
+) -> None:
+    """The keyring has one wrap for each id: without the second key nothing would open it."""
+    other = FileKek.create(tmp_path / "kek")
+    faulty.id = other.id
+    refused = refusal(KeyringFile(path, provider, other).create)
+    assert f"the key provider acme and {other!r} are two keys with one id" in refused.note
+    assert not path.exists()
+
+
+def test_one_key_that_is_configured_twice_opens_its_wrap(provider: KeyProvider, path: Path) -> None:
+    KeyringFile(path, provider, EnvKek(f"oab-kek-1:{'A' * 43}")).create()
+    KeyringFile(path, provider).load()
+
+
+def test_packages_that_have_one_key_provider_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [SimpleNamespace(dist=SimpleNamespace(name=name)) for name in ("acme-keys", "acme-hsm")]
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: points)
+    refused = refusal(lambda: installed.installed_provider("acme", {}))
+    assert "the key provider acme: the packages acme-hsm and acme-keys both have it" == refused.note
 
 
 @pytest.mark.parametrize("found", [None, "", "a\n\x1b[31mb", "x" * 2000])

@@ -65,7 +65,7 @@ class TestKeyFile(KeyProviderContract):
     "name, said",
     [
         ("missing", "no installed package"),
-        ("twice", "several"),
+        ("twice", "both have it"),
         ("broken", "the key provider broken: RuntimeError"),
         ("nothing", "made no key provider"),
         ("locked", "the HSM is locked"),

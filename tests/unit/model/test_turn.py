@@ -83,7 +83,9 @@ def test_a_turns_language_is_kept_where_it_has_one_and_comes_back(locale: Locale
         ({"accounts": {"mail": 7}}, "accountsInvalid"),
         ({"accounts": {"mail": ["work"], "OAuthApp/mail": 7}}, "accountsInvalid"),
         ({"subjects": 7}, "(subjects)"),
-        ({"more": 7}, "(auth)"),
+        ({"more": 7}, "(auth has the members accounts, actor, subjects and no others)"),
+        ({"subjects": {"usr": "slack:user:T1:U1"}}, "`subjects` that does not exist there. Did you mean user?"),
+        ({"subject": {}}, "`auth` that does not exist there. Did you mean subjects?"),
     ],
 )
 def test_a_turn_that_cannot_be_used_names_the_part(auth: Any, problem: str) -> None:
@@ -91,6 +93,7 @@ def test_a_turn_that_cannot_be_used_names_the_part(auth: Any, problem: str) -> N
         with pytest.raises(BrokerError) as refused:
             whole_turn(said)
         assert problem in str(refused.value)
+        assert "usr" not in str(refused.value), "a misplaced secret is not repeated"
 
 
 def test_a_kept_language_that_this_version_does_not_know_is_none() -> None:

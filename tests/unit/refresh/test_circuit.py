@@ -450,6 +450,23 @@ def test_each_trial_that_fails_doubles_the_pause_of_all(circuits: Circuits, cloc
         assert longest / 2 <= circuits.pause("mail", "healthy") <= longest
 
 
+@pytest.mark.parametrize(("after", "pause"), [(1.5, 0.5), (2.0, 4.0)])
+def test_a_failure_at_the_very_end_of_the_pause_is_one_of_a_trial(after: float, pause: float) -> None:
+    class Longest(TestClock):
+        def jitter(self, low: float, high: float) -> float:
+            return high
+
+    clock = Longest()
+    circuits = Circuits(clock)
+    for number in range(ALL):
+        circuits.failed("mail", BUSY, f"{number}", own=True)
+    clock.advance(1)
+    circuits.failed("mail", BUSY, "trial", own=True)
+    clock.advance(after)
+    circuits.failed("mail", BUSY, "another trial", own=True)
+    assert pause == circuits.pause("mail", "healthy")
+
+
 @pytest.mark.parametrize(("failures", "pauses"), [(1, False), (2, False), (3, True)])
 def test_a_grant_pauses_after_its_third_failure_in_a_row(circuits: Circuits, failures: int, pauses: bool) -> None:
     for _ in range(failures):

@@ -255,6 +255,25 @@ def test_a_key_folder_that_stays_locked_is_named_by_the_refusal(tmp_path, monkey
     assert (Code.STORE_LOCKED, "another process makes a file in this folder") == (raised.value.code, raised.value.note)
 
 
+def test_a_wait_for_a_locked_folder_looks_200_times_a_second_at_most(tmp_path):
+    class Locked(Fs):
+        looks, now = 0, 0.0
+
+        def try_lock(self, folder: int) -> bool:
+            self.looks += 1
+            return False
+
+        def give_way(self, seconds: float = 0.000_05) -> None:
+            self.now += seconds
+
+        def monotonic(self) -> float:
+            return self.now
+
+    fs = Locked()
+    assert Code.STORE_LOCKED == code_of(lambda: atomic_files.lock_soon(fs, 0))
+    assert 1_900 < fs.looks < 2_100
+
+
 @pytest.mark.case("69")
 def test_a_missing_keyring_is_an_unknown_key(tmp_path, kek, path):
     assert Code.KEY_UNKNOWN == code_of(lambda: KeyringFile(path, kek).load())

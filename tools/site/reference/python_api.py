@@ -86,14 +86,14 @@ def _class(name: str, found: type) -> Iterator[str]:
         else []
     )
     yield block("\n".join([f"class {name}({bases})".removesuffix("()"), *made]), "python")
-    yield _text(inspect.getdoc(found) if found.__doc__ and not _is_generated(found) else "")
+    yield _text(inspect.getdoc(found) if found.__doc__ and not is_generated(found) else "")
     if issubclass(found, enum.Enum):
         yield table(("name", "value"), ((code(each.name), code(str(each.value))) for each in found))
     elif rows := [*_fields(found)]:
         yield table(("field", "type", "default"), rows)
     if attributes := table(("attribute", "type", "meaning"), _attributes(found)):
         yield attributes
-    for member, value in _members(found):
+    for member, value in members(found):
         yield heading(3, code(f"{name}.{member}"), slug(name, member))
         read = getattr(value, "fget", None) or getattr(value, "func", None)  # of a property, of a cached one
         if read is not None:
@@ -140,7 +140,7 @@ def _made_type(value: ast.expr) -> str:
     return ast.unparse(made.slice) if isinstance(made, ast.Subscript) else ""
 
 
-def _is_generated(found: type) -> bool:
+def is_generated(found: type) -> bool:
     """Tell whether the docstring is the one that dataclass makes."""
     return dataclasses.is_dataclass(found) and (found.__doc__ or "").startswith(f"{found.__name__}(")
 
@@ -154,7 +154,7 @@ def _fields(found: type) -> Iterator[tuple[str, str, str]]:
                 yield code(each.name), code(_annotation(each.type)), "made anew" if made else default
 
 
-def _members(found: type) -> Iterator[tuple[str, Any]]:
+def members(found: type) -> Iterator[tuple[str, Any]]:
     """Yield the public methods and properties that our own classes give it, in the order of their names."""
     ours = [each for each in reversed(found.__mro__) if each.__module__.startswith("oauthbroker")]
     members = {name: value for each in ours for name, value in vars(each).items()}

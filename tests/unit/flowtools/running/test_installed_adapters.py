@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import metadata
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from oauthbroker import Secret
+from oauthbroker import BrokerError, Code, Secret
 from oauthbroker.flowtools.running.ports import Adapter, AnswerLost, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.serving.kinds import GROUPS, FlowAdapterSpec, installed_adapter
 from oauthbroker.testing.flow_adapter_contract import PaymentAdapterContract, SmsAdapterContract
@@ -46,16 +47,30 @@ def broken(settings: Mapping[str, Any], secret: Secret | None) -> Adapter:
     raise RuntimeError("canary")
 
 
+def leaves(settings: Mapping[str, Any], secret: Secret | None) -> Adapter:
+    raise SystemExit("canary")
+
+
+def raises(settings: Mapping[str, Any], secret: Secret | None) -> Adapter:
+    raise BaseException("canary")  # noqa: TRY002 - a package may do so
+
+
+def refuses(settings: Mapping[str, Any], secret: Secret | None) -> Adapter:
+    raise BrokerError(Code.KEY_UNKNOWN, note="canary")
+
+
 def nothing(settings: Mapping[str, Any], secret: Secret | None) -> None: ...
 
 
 @pytest.fixture(autouse=True)
 def points(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
+    functions: list[tuple[str, Any]] = [(each.__name__, each) for each in (broken, leaves, raises, refuses, nothing)]
     for group in GROUPS.values():
-        for name, function in (("acme", Acme), ("broken", broken), ("nothing", nothing), ("twice", 1), ("twice", 2)):
+        for name, function in (*functions, ("acme", Acme), ("twice", 1), ("twice", 2)):
             point = metadata.EntryPoint(name, f"{__name__}:{name}", group)
             vars(point)["load"] = lambda function=function: function
+            vars(point)["dist"] = SimpleNamespace(name="acme-pay") if function == 1 else None
             made.append(point)
     monkeypatch.setattr(metadata, "entry_points", metadata.EntryPoints(made).select)
 
@@ -94,8 +109,11 @@ class TestInstalledSms(Fixtures, SmsAdapterContract):
     ("name", "why"),
     [
         ("missing", "no installed package has this entry point in oauthbroker.flow_payments"),
-        ("twice", "several installed packages have this entry point"),
-        ("broken", "the adapter broken: RuntimeError"),
+        ("twice", "the packages a package and acme-pay both have this entry point"),
+        ("broken", f"the adapter broken: RuntimeError at {__file__}:"),
+        ("leaves", f"the adapter leaves: SystemExit at {__file__}:"),
+        ("raises", f"the adapter raises: BaseException at {__file__}:"),
+        ("refuses", "the adapter refuses: keyUnknown"),
         ("nothing", "it made no adapter"),
     ],
 )

@@ -18,10 +18,12 @@ from oauthbroker.flowtools.running.ports import AnswerLost, Effect, NotSent, Por
 from oauthbroker.flowtools.running.requests import BrokerRequests, _answer
 from oauthbroker.flowtools.serving.http_calls import answer
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
+from oauthbroker.flowtools.specification.spec import Node
 from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import BEGIN, OTHER, STAFF, UUID, Remembering, World, log, world_in
 
 SECRET = "s3cret-value"
+PAYS = Node(id="a", type="payment", operation="charge", config={"provider": "acme"}, path=())
 LISTED: dict[str, Any] = {
     "type": "object",
     "required": ["id"],
@@ -189,11 +191,13 @@ def test_a_written_filter_wins_over_a_mapped_field(world: World) -> None:
 )
 def test_an_answer_of_a_provider_that_is_no_json_counts_as_lost(wrong: Any) -> None:
     adapter = Remembering(wrong)
-    with pytest.raises(AnswerLost, match="the adapter: "):
-        sent(adapter, None)  # type: ignore[arg-type]
+    with pytest.raises(AnswerLost, match="the adapter acme: "):
+        sent(adapter, None, PAYS)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("fault", [RuntimeError("canary"), SystemExit(3)], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize(
+    "fault", [RuntimeError("canary"), SystemExit(3), BaseException("canary")], ids=lambda each: type(each).__name__
+)
 def test_an_adapter_that_breaks_after_it_has_sent_leaves_an_unknown_effect_and_a_line(
     fault: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -203,9 +207,9 @@ def test_an_adapter_that_breaks_after_it_has_sent_leaves_an_unknown_effect_and_a
         def send(self, _effect: Any) -> Any:
             raise fault
 
-    with pytest.raises(AnswerLost, match=f"the adapter: {type(fault).__name__} at "):
-        sent(Broken(), None)  # type: ignore[arg-type]
-    assert f"the adapter: {type(fault).__name__} at {__file__}:" in caplog.text
+    with pytest.raises(AnswerLost, match=f"the adapter acme: {type(fault).__name__} at "):
+        sent(Broken(), None, PAYS)  # type: ignore[arg-type]
+    assert f"the adapter acme: {type(fault).__name__} at {__file__}:" in caplog.text
     assert "canary" not in caplog.text
 
 

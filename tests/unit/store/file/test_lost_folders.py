@@ -12,6 +12,8 @@ from oauthbroker.repository.repository import KINDS, Repository
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.testing.stores import open_file_store
 
+FOLDERS = ["data", *(f"data/{name}" for name in (*KINDS, "locks", "tags", "corrupt"))]
+
 
 async def filled(tmp_path: Path) -> FileStore:
     store = open_file_store(tmp_path)
@@ -38,15 +40,23 @@ async def test_a_first_start_that_a_crash_cut_off_goes_on(tmp_path: Path) -> Non
     await (await filled(tmp_path)).close()
 
 
-@pytest.mark.parametrize("name", ["store", "store/data", "store/data/grants"])
-async def test_a_folder_that_was_moved_away_takes_no_reservation_until_it_is_back(tmp_path: Path, name: str) -> None:
-    """Descriptors still lead to it; the next start would not."""
+@pytest.mark.parametrize(
+    ("name", "told"), [("store", "store/data"), *((f"store/{name}", f"store/{name}") for name in FOLDERS)]
+)
+async def test_a_folder_that_was_moved_away_takes_no_reservation_until_it_is_back(
+    tmp_path: Path, name: str, told: str
+) -> None:
+    """Descriptors still lead to it; the next start would not, and another process would take other locks."""
     repository = Repository(await filled(tmp_path))
     await repository.probe()
     place, away = tmp_path / name, tmp_path / "away"
     place.rename(away)
-    with pytest.raises(BrokerError, match="data/grants was moved away or replaced: put it back"):
+    with pytest.raises(BrokerError, match=f"{tmp_path / told} was moved away or replaced: put it back"):
         await repository.probe()
+    place.write_bytes(b"")
+    with pytest.raises(BrokerError, match=f"{tmp_path / told} was moved away or replaced: put it back"):
+        await repository.probe()
+    place.unlink()
     shutil.copytree(away, place)
     with pytest.raises(BrokerError, match="or restart the broker on the folder that is there now") as refused:
         await repository.probe()

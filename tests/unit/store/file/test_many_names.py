@@ -30,7 +30,7 @@ class GivesWay(Fs):
     def __init__(self) -> None:
         self.given = 0
 
-    def give_way(self) -> None:
+    def give_way(self, seconds: float = 0) -> None:
         self.given += 1
 
 
