@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.client_spec import ClientSpec, EndpointsSpec, OutsideValueSource, SecretSource
-from oauthbroker.config.written.fields import Ref, Strict, Text, Texts, Tolerant
+from oauthbroker.config.written.fields import Rare, Ref, Strict, Text, Texts, Tolerant
 from oauthbroker.config.written.forwarder_spec import ForwarderSpec
 from oauthbroker.model.apps import ANYONE, Binding, Flow, IdentitySource, Link, Pushing
 from oauthbroker.model.provider_api import ApiMethod
@@ -125,9 +125,9 @@ class OAuthAppSpec(Strict):
 
     title: Text | None = None
     provider: Text | None = None
-    mcp: McpSpec | None = None
+    mcp: Rare[McpSpec] | None = None
     params: Annotated[dict[str, Text], Field(max_length=50)] | None = None
-    connect_params: Annotated[dict[str, ConnectParamSpec], Field(max_length=5)] | None = None
+    connect_params: Annotated[dict[str, Rare[ConnectParamSpec]], Field(max_length=5)] | None = None
     flow: Flow | None = None
     subject_mode: SubjectMode | None = None
     accounts: Literal["one", "several"] | None = None
@@ -138,13 +138,13 @@ class OAuthAppSpec(Strict):
     scopes: Texts | None = None
     resource: Annotated[Texts | None, BeforeValidator(_one_or_many, json_schema_input_type=Text | Texts)] = None
     pushed_authorization: Pushing | None = None
-    redirect: RedirectSpec | None = None
-    refresh: RefreshSpec | None = None
+    redirect: Rare[RedirectSpec] | None = None
+    refresh: Rare[RefreshSpec] | None = None
     owner: OwnerSpec | None = None
     also_grants: Ref | None = None
-    quirks: QuirksSpec | None = None
-    facts: FactsSpec | None = None
-    api: ProviderApiSpec | None = None
+    quirks: Rare[QuirksSpec] | None = None
+    facts: Rare[FactsSpec] | None = None
+    api: Rare[ProviderApiSpec] | None = None
     options: Annotated[dict[str, Annotated[dict[str, Text], Field(max_length=50)]], Field(max_length=10)] | None = None
 
 
@@ -160,7 +160,7 @@ class CredentialAppSpec(Strict):
     title: Text | None = None
     provider: Text | None = None
     params: Annotated[dict[str, Text], Field(max_length=50)] | None = None
-    connect_params: Annotated[dict[str, ConnectParamSpec], Field(max_length=5)] | None = None
+    connect_params: Annotated[dict[str, Rare[ConnectParamSpec]], Field(max_length=5)] | None = None
     subject_mode: SubjectMode | None = None
     accounts: Literal["one", "several"] | None = None
     fields: Fields | None = None
@@ -171,7 +171,7 @@ class CredentialAppSpec(Strict):
     environment: Annotated[dict[str, Text], Field(max_length=5)] | None = None
     fallback: Literal["team"] | None = None
     owner: CredentialOwnerSpec | None = None
-    api: ProviderApiSpec | None = None
+    api: Rare[ProviderApiSpec] | None = None
     provider_ca: Text | None = None
     outgoing_proxy: Literal["direct"] | None = None
 
