@@ -1,6 +1,6 @@
-"""Python's dataclasses, made in a fifth of the time: `dataclass` compiles nothing but `__init__`, and that for its second
-instance. A process makes hundreds of them before its first token, uses a third, and most of those for one part of the
-broker. `InitVar`, `order` and `field(hash=...)` are not supported; the rest is as Python does it."""
+"""Python's dataclasses, made in a fifth of the time: `dataclass` compiles only `__init__`, and that for the second
+instance. A process makes hundreds of classes before its first token, and uses a third, most of them once. `InitVar`,
+`order` and `field(hash=...)` are not supported; the rest is as Python does it."""
 
 from __future__ import annotations
 
