@@ -8,6 +8,7 @@ import dataclasses
 import inspect
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -189,9 +190,12 @@ def test_an_init_is_compiled_once_for_the_second_instance() -> None:
 def test_a_first_instance_is_as_the_second(form: str, given: tuple[Any, ...], named: dict[str, Any]) -> None:
     for source in (plain, told):
         made, pythons = source(dataclass, **FORMS[form]), source(dataclasses.dataclass, **FORMS[form])
-        first = outcome(lambda made=made: dataclasses.asdict(made(*given, **named)))
-        assert first == outcome(lambda made=made: dataclasses.asdict(made(*given, **named)))
-        assert first == outcome(lambda pythons=pythons: dataclasses.asdict(pythons(*given, **named)))
+        first, second, third = (outcome(partial(_members, each, given, named)) for each in (made, made, pythons))
+        assert first == second == third
+
+
+def _members(cls: Any, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+    return dataclasses.asdict(cls(*given, **named))
 
 
 def test_a_first_instance_is_filled_through_the_setattr_of_its_class() -> None:
