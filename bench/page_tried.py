@@ -45,8 +45,9 @@ changes that wait for the same queue are written once for all: 0.13 of one alone
 where an event is 1.9 ms of one core's work.""",
     "first token of a new process": """\
 measured after this run, beside much other work: cachegrind counts 1,556 M instructions in place of 1,740 M, and by
-turns the CPU was 379 ms in place of 413, medians of 15. A first instance of a dataclass without compiled code saves 52 M, validators of rare parts that are built when a file has them 74 M, the form of a CredentialApp 26 M, flock
-without the import of filelock 31 M. Python with asyncio, TLS, YAML, pydantic and cryptography takes 709 M of the rest,
+turns the CPU was 379 ms in place of 413, medians of 15. A first instance of a dataclass without compiled code saves
+52 M, validators of rare parts that are built when a file has them 74 M, the form of a CredentialApp 26 M, flock without
+the import of filelock 31 M. Python with asyncio, TLS, YAML, pydantic and cryptography takes 709 M of the rest,
 two thirds of what 250 ms allow. The 350 modules of an open broker take 505 M, and all its parts are made at its start;
 the configuration takes 250 M. A way of our own to collect the fields of dataclasses would save 20 M by names that
 Python keeps private, and expressions compiled at their first use 2 %: neither was done.""",
