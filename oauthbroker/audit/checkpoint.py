@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import unlock_descriptor
+
 from oauthbroker.audit.chain import START, AuditKeys, ChainHead, Mac, members
 from oauthbroker.audit.folder import lock, open_to_change, open_to_read, slots_with_lines, sync_names
 from oauthbroker.core.dataclasses import dataclass
-from oauthbroker.core.descriptor_locks import unlock
 from oauthbroker.core.durable_sync import sync
 
 NAME = "audit.anchor"
@@ -87,7 +88,7 @@ def write_checkpoint(
         checkpoint = LogCheckpoint(_newest(found.chains if found is not None else {}, known))
         sync_names(root, slot)  # first: no checkpoint may name a line whose file a power failure takes away
         _put(descriptor, _text(keys, checkpoint))
-        unlock(descriptor)  # closing is not enough: a forked child may share the descriptor
+        unlock_descriptor(descriptor)  # closing is not enough: a forked child may share the descriptor
         return checkpoint
     finally:
         os.close(descriptor)

@@ -11,8 +11,9 @@ import select
 import stat
 from pathlib import Path
 
+from filelock import lock_descriptor
+
 from oauthbroker.audit.chain import AuditKeys, Tail, last_genuine
-from oauthbroker.core.descriptor_locks import try_lock
 from oauthbroker.core.durable_sync import sync
 
 NAME = "audit.jsonl"
@@ -85,7 +86,7 @@ def open_locked(folder: Path) -> int | None:
         missing.mkdir(mode=0o700, exist_ok=True)
     for _ in range(_RENAMES):
         descriptor = _plain(os.open(folder / NAME, os.O_RDWR | os.O_APPEND | os.O_CREAT | _SAFE, 0o600), links=1)
-        locked = try_lock(descriptor)
+        locked = lock_descriptor(descriptor, blocking=False)
         if locked and is_named(folder, descriptor):
             return descriptor
         os.close(descriptor)
@@ -124,12 +125,12 @@ def is_named(folder: Path, descriptor: int) -> bool:
 def lock(descriptor: int, *, patient: bool) -> bool:
     """Lock a file. False if another process holds it; `patient`, on a thread or without an event loop: for two
     seconds."""
-    locked = try_lock(descriptor)
+    locked = lock_descriptor(descriptor, blocking=False)
     for pause in _PAUSES if patient else ():
         if locked:
             break
         select.select((), (), (), pause)
-        locked = try_lock(descriptor)
+        locked = lock_descriptor(descriptor, blocking=False)
     return locked
 
 

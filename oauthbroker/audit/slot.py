@@ -13,6 +13,8 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from filelock import unlock_descriptor
+
 from oauthbroker.audit.chain import (
     START,
     AuditKeys,
@@ -47,7 +49,6 @@ from oauthbroker.audit.folder import (
 )
 from oauthbroker.audit.formatting import rest_of
 from oauthbroker.core.clock import Spelling
-from oauthbroker.core.descriptor_locks import unlock
 from oauthbroker.core.durable_sync import sync
 
 _UNKNOWN = -1
@@ -131,7 +132,7 @@ class Slot:
         """Give the slot to the next process."""
         descriptor, self.descriptor = self.descriptor, -1  # its number may soon name another file
         if descriptor >= 0:
-            unlock(descriptor)  # closing is not enough: a forked child may share the descriptor
+            unlock_descriptor(descriptor)  # closing is not enough: a forked child may share the descriptor
             os.close(descriptor)
 
     @property
@@ -192,7 +193,7 @@ class Slot:
         if descriptor is None:
             raise SlotLost("another process has taken the slot")
         old, self.descriptor = self.descriptor, descriptor
-        unlock(old)
+        unlock_descriptor(old)
         os.close(old)
 
     def _step_aside(self, tail: Tail) -> None:

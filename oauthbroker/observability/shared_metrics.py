@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from filelock import lock_descriptor
+
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.dataclasses import dataclass, field
-from oauthbroker.core.descriptor_locks import try_lock
 from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.observability.metrics import Gauge, Metrics, Now
 
@@ -59,7 +60,7 @@ class MetricsFolder:
         fresh = folder / f"{name}.fresh"
         held = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            try_lock(held)  # no other process knows its name
+            lock_descriptor(held)
             fresh.rename(folder / f"{name}.live")
         except OSError:
             os.close(held)
@@ -182,7 +183,7 @@ def _is_held(lock: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        return not try_lock(tried)
+        return not lock_descriptor(tried, blocking=False)
     finally:
         os.close(tried)
 
@@ -194,7 +195,7 @@ def _locked(folder: Path) -> Iterator[None]:
     held = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         for pause in _PAUSES:
-            if try_lock(held):
+            if lock_descriptor(held, blocking=False):
                 break
             select.select((), (), (), pause)
         else:

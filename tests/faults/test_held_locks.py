@@ -151,7 +151,7 @@ LOCKING = {
     "store/file/locks.py": "the leases and write locks above",
     "audit/folder.py": "audit, anchor",
     "observability/shared_metrics.py": "tests/unit/observability/test_shared_metrics.py",
-    "core/descriptor_locks.py": "what the others call",
+    "store/posix/system_calls.py": "what the others call",
     "store/posix/atomic_files.py": "a temporary file of one's own, tried once; init waits for another one in its folder",
     "store/posix/folders.py": "the probe at start and left over temporary files, tried once",
     "store/file/place_checks.py": "doctor's probe, tried once",

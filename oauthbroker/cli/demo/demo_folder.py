@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from oauthbroker.core.descriptor_locks import try_lock
+from filelock import lock_descriptor
+
 from oauthbroker.core.refused import Refused
 
 MARKER = ".made-by-oauthbroker-demo"
@@ -24,7 +25,7 @@ def fresh(folder: Path) -> Iterator[tuple[Path, Path]]:
     folder = folder.absolute()
     marker = _marked(folder)
     try:
-        if not try_lock(marker):
+        if not lock_descriptor(marker, blocking=False):
             raise Refused(f"Another demo is running in {folder}. Stop it, or start this one in another folder.")
         for child in folder.iterdir():
             if child.name != MARKER:

@@ -1,4 +1,4 @@
-"""Locks between processes: flock, on descriptors that the file layer opened and checked.
+"""Locks between processes: flock through filelock, on descriptors that the file layer opened and checked.
 
 A waiter never blocks a thread: it tries, sleeps a few milliseconds and tries again, less often the longer it has
 waited. An asyncio lock in front of each file lets one task per process compete for it. Only the holder of a lock

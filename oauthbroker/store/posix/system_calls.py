@@ -14,8 +14,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
+from filelock import lock_descriptor, unlock_descriptor
+
 from oauthbroker.core.clock import SystemClock, give_way
-from oauthbroker.core.descriptor_locks import try_lock, unlock
 from oauthbroker.core.durable_sync import sync
 from oauthbroker.core.errors import BrokerError, Code
 
@@ -85,8 +86,8 @@ class Fs:
     fsync = staticmethod(sync)
     fstat = staticmethod(os.fstat)
     # flock, exclusive, without waiting; released by `unlock`, or when the last duplicate of the descriptor closes
-    try_lock = staticmethod(try_lock)
-    unlock = staticmethod(unlock)
+    try_lock = staticmethod(partial(lock_descriptor, blocking=False))
+    unlock = staticmethod(unlock_descriptor)
     give_way = staticmethod(give_way)
     monotonic = staticmethod(
         SystemClock.monotonic
