@@ -1,12 +1,13 @@
-"""Python's dataclasses, made in a fifth of the time: `dataclass` compiles nothing but `__init__`, and that at its first
-use. A process makes hundreds of them before its first token, and uses a third. `InitVar`, `order` and `field(hash=...)`
-are not supported; the rest is as Python does it."""
+"""Python's dataclasses, made in a fifth of the time: `dataclass` compiles only `__init__`, and that for the second
+instance. A process makes hundreds of classes before its first token, and uses a third, most of them once. `InitVar`,
+`order` and `field(hash=...)` are not supported; the rest is as Python does it."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, MISSING, Field, FrozenInstanceError, asdict, astuple, field, fields, replace
+from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import FunctionType
@@ -83,17 +84,45 @@ def _is_special(annotation: Any) -> bool:
 
 
 class Init:
-    """The `__init__` of a class, until it is first asked for."""
+    """The `__init__` of a class, until it makes a second instance or is looked at."""
 
-    __slots__ = ("cls", "frozen")
+    __slots__ = ("cls", "frozen", "is_used")
 
     def __init__(self, cls: Class, frozen: bool) -> None:  # noqa: FBT001
-        self.cls, self.frozen = cls, frozen
+        self.cls, self.frozen, self.is_used = cls, frozen, False
 
     def __get__(self, instance: object, _: Class | None = None) -> Callable[..., None]:
+        if instance is not None and not self.is_used:
+            self.is_used = True
+            return partial(self._fill, instance)
+        return self._compiled(instance)
+
+    def _compiled(self, instance: object) -> Callable[..., None]:
         made = _init(self.cls, frozen=self.frozen)
         self.cls.__init__ = made
         return made if instance is None else made.__get__(instance)
+
+    def _fill(self, instance: object, /, *given: Any, **named: Any) -> None:
+        """Do what the compiled function does, which also refuses arguments that do not fit."""
+        members = fields(self.cls)
+        values = dict(zip((each.name for each in members if each.init and not each.kw_only), given, strict=False))
+        needed = {each.name for each in members if each.init and each.default is each.default_factory}  # both MISSING
+        by_name = {each.name for each in members if each.init}.difference(values)
+        if len(values) < len(given) or not named.keys() <= by_name or needed.difference(values, named):
+            self._compiled(instance)(*given, **named)
+            return
+        values |= named
+        put = object.__setattr__ if self.frozen else setattr
+        for each in members:
+            if each.name in values:
+                put(instance, each.name, values[each.name])
+            elif each.default is not MISSING:
+                put(instance, each.name, each.default)
+            elif each.default_factory is not MISSING:
+                put(instance, each.name, each.default_factory())
+        after = getattr(instance, "__post_init__", None)
+        if after is not None:
+            after()
 
 
 def _init(cls: Class, *, frozen: bool) -> FunctionType:

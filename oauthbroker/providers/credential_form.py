@@ -17,7 +17,7 @@ from oauthbroker.model.static_credential import (
     Placement,
     Verification,
 )
-from oauthbroker.providers.quirk_values import Headers
+from oauthbroker.providers.quirk_values import ADDRESS, AWS_HOST, LINE, Headers
 from oauthbroker.providers.quirks import Data
 
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -61,10 +61,7 @@ Template = Annotated[str, AfterValidator(_template)]
 Path = Annotated[str, AfterValidator(_is_path)]
 _Carrier = Annotated[str, AfterValidator(_carrier)]
 _QueryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\[\]-]{1,64}$")]
-LINE = r"^[^\x00-\x1f\x7f]+$"
 _Text = Annotated[str, Field(min_length=1, max_length=200, pattern=LINE)]
-AWS_HOST = r"^[a-z0-9-]+\.([a-z0-9-]+|\{[A-Za-z0-9]+\})\.amazonaws\.com(\.cn)?$"
-ADDRESS = r"^https://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[!-~]*)?$"
 _Address = Annotated[str, Field(max_length=500, pattern=ADDRESS)]
 
 

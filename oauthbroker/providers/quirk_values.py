@@ -13,6 +13,9 @@ from oauthbroker.core.secret import is_named_like_a_secret
 from oauthbroker.model.provider_habits import NOT_BEARER, OUR_HEADERS
 
 SCOPE = r"[\x21\x23-\x5b\x5d-\x7e]{1,256}"  # RFC 6749 section 3.3
+LINE = r"^[^\x00-\x1f\x7f]+$"
+AWS_HOST = r"^[a-z0-9-]+\.([a-z0-9-]+|\{[A-Za-z0-9]+\})\.amazonaws\.com(\.cn)?$"
+ADDRESS = r"^https://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[!-~]*)?$"
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # field-name, RFC 9110 section 5.1
 

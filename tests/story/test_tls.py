@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from oauthbroker.config.written.resource_specs import SPECS, models_in
+from oauthbroker.config.written.resource_specs import models_in
 from oauthbroker.core.errors import Code
 from oauthbroker.diagnostics.probing import probing
 from oauthbroker.model.apps import App, IdentityRule, Owner
@@ -25,6 +25,7 @@ from oauthbroker.testing.authority import Fault
 from oauthbroker.wiring import foundation
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.running_broker import ALICE, Harness, endpoints_of, running, user_app
+from tests.kit.written_forms import SPECS
 from tests.story.client_credentials_kit import MACHINE, machine_app, team_turn
 
 pytestmark = pytest.mark.case("35")

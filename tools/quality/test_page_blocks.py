@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from oauthbroker.config import load
-from oauthbroker.config.written.resource_specs import SPECS
+from tests.kit.written_forms import SPECS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

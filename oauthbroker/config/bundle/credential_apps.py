@@ -29,7 +29,8 @@ from oauthbroker.config.values.preset_merge import Merged
 from oauthbroker.config.values.value_sources import Source, source_of
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.client_spec import OutsideSource
-from oauthbroker.config.written.resource_specs import CredentialAppSpec, OAuthAppSpec
+from oauthbroker.config.written.credential_app_spec import CredentialAppSpec
+from oauthbroker.config.written.resource_specs import OAuthAppSpec
 from oauthbroker.model.apps import ANYONE, App, Client, Owner, Redirect
 from oauthbroker.model.connect_params import filled
 from oauthbroker.model.provider_habits import Habits

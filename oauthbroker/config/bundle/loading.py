@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.config.bundle.broker_facts import BrokerFacts
-from oauthbroker.config.bundle.credential_apps import credential_drafts
 from oauthbroker.config.bundle.oauth_apps import draft_of, oauth_drafts
-from oauthbroker.config.bundle.unresolved_bundle import Loaded, LoginDraft
+from oauthbroker.config.bundle.unresolved_bundle import AppDraft, Loaded, LoginDraft
 from oauthbroker.config.checks.branding import branding_of
 from oauthbroker.config.checks.broker import check_broker, settings_of
 from oauthbroker.config.checks.forwarder import forwarder_drafts
@@ -57,7 +56,7 @@ def load(
     oauth_apps = _of(resources, "OAuthApp")
     facts = BrokerFacts(broker, settings, _reach(settings), ca, plain_hint)
     keys = _of(resources, "CredentialApp")
-    drafts = oauth_drafts(oauth_apps, facts) | credential_drafts(keys, oauth_apps, facts)
+    drafts = oauth_drafts(oauth_apps, facts) | _credential_drafts(keys, oauth_apps, facts)
     apps = {it.name: it for it in reversed([*oauth_apps, *keys])}
     parts = [part for kind in ("Tool", *PARTS) for part in _of(resources, kind)]
     tools = {name: (auth,) for part in parts for name, auth in declared_auths(part, apps)}
@@ -139,6 +138,16 @@ def check_names(documents: list[YamlDocument], problems: Problems) -> None:
             what = f"this name is taken: the first one is at {first[kind, name]}"
             problems.add(place, "metadata.name", what, "rename or remove one")
         first.setdefault((kind, name), place)
+
+
+def _credential_drafts(
+    keys: list[Written[Any]], oauth_apps: list[Written[Any]], facts: BrokerFacts
+) -> dict[str, AppDraft]:
+    if not keys:
+        return {}
+    from oauthbroker.config.bundle.credential_apps import credential_drafts
+
+    return credential_drafts(keys, oauth_apps, facts)
 
 
 def _reach(settings: Settings) -> ProviderNetworks:

@@ -10,7 +10,8 @@ from oauthbroker.config.checks.owner import template_problem
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_endpoints import place_of, values_of
 from oauthbroker.config.values.preset_merge import Identity, Merged
-from oauthbroker.config.written.resource_specs import CredentialAppSpec, OAuthAppSpec, OwnerSpec
+from oauthbroker.config.written.credential_app_spec import CredentialAppSpec
+from oauthbroker.config.written.resource_specs import OAuthAppSpec, OwnerSpec
 from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.program_variables import is_of_system
 from oauthbroker.core.spelling import nearest

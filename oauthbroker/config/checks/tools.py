@@ -14,7 +14,6 @@ from oauthbroker.config.values.value_sources import Source, source_of
 from oauthbroker.config.written.resource_specs import (
     ConnectorAuthSpec,
     ConnectorSpec,
-    CredentialAppSpec,
     ExportSpec,
     OAuthAppSpec,
     PartSpec,
@@ -100,7 +99,7 @@ def _declared(resource: Written[Any], auth: ToolAuthSpec | ConnectorAuthSpec, ap
     app = referred(resource, at, auth.oauth_app_ref, kind, {it.name: it for it in apps.values() if it.kind == kind})
     if app is None:
         return None
-    if isinstance(app.spec, CredentialAppSpec):
+    if kind == "CredentialApp":
         if scopes is not None:
             resource.refuse(("auth", "scopes"), "a CredentialApp has no scopes", "remove them", key=True)
         return ToolAuth(app.name, None, injected=True)

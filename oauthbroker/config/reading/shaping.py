@@ -19,7 +19,7 @@ from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.foreign_code import is_from_outside, why_of
 from oauthbroker.core.header_names import ORDINARY, spelled_text
 from oauthbroker.core.spelling import nearest
-from oauthbroker.providers.credential_form import ADDRESS, AWS_HOST, LINE
+from oauthbroker.providers.quirk_values import ADDRESS, AWS_HOST, LINE
 
 S = TypeVar("S", bound=Strict)
 _Error = tuple[str, Keys, dict[str, Any]]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from oauthbroker.config.written.client_spec import ClientSpec, LoginEndpointsSpec, SecretSource, ValueSource
-from oauthbroker.config.written.fields import Strict, Text, Texts
+from oauthbroker.config.written.fields import Rare, Strict, Text, Texts
 from oauthbroker.core.words import Locale
 from oauthbroker.model.broker_login import Prompt
 from oauthbroker.model.settings import Consistency
@@ -57,9 +57,9 @@ class KeySourceSpec(Strict):
     """At most one of the four: where the key is that opens the keyring."""
 
     file: Text | None = None
-    vault: VaultSpec | None = None
-    aws_kms: AwsKmsSpec | None = None
-    plugin: KeyPluginSpec | None = None
+    vault: Rare[VaultSpec] | None = None
+    aws_kms: Rare[AwsKmsSpec] | None = None
+    plugin: Rare[KeyPluginSpec] | None = None
 
 
 class KeysSpec(KeySourceSpec):
@@ -173,21 +173,21 @@ class BrokerSpec(Strict):
     listen: ListenSpec | None = None
     store: StoreSpec | None = None
     keys: KeysSpec | None = None
-    vault: VaultLoginSpec | None = None
+    vault: Rare[VaultLoginSpec] | None = None
     limits: LimitsSpec | None = None
-    advanced: AdvancedSpec | None = None
+    advanced: Rare[AdvancedSpec] | None = None
     locale: Locale | None = None
     weaken: list[Literal["plainHttpProvider", "toolIsolation"]] | None = None
     allow_plain_secrets: Literal["dev"] | None = None
-    events: EventsSpec | None = None
-    api: ApiSpec | None = None
+    events: Rare[EventsSpec] | None = None
+    api: Rare[ApiSpec] | None = None
     allowed_hosts: Texts | None = None
     trusted_proxies: Texts | None = None
     provider_networks: Texts | None = None
     provider_ca: Text | None = None
-    outgoing_proxy: OutgoingProxySpec | None = None
-    login: LoginSpec | None = None
-    admin: AdminSpec | None = None
-    audit: AuditSpec | None = None
-    pages: PagesSpec | None = None
+    outgoing_proxy: Rare[OutgoingProxySpec] | None = None
+    login: Rare[LoginSpec] | None = None
+    admin: Rare[AdminSpec] | None = None
+    audit: Rare[AuditSpec] | None = None
+    pages: Rare[PagesSpec] | None = None
     plugins: Texts | None = None

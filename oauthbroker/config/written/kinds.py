@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
 from pydantic import BaseModel
 
 from oauthbroker.config.problems.problems import Keys
+from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.fields import Strict
-from oauthbroker.config.written.resource_specs import SPECS, Header, models_in
+from oauthbroker.config.written.forwarder_spec import ForwarderSpec
+from oauthbroker.config.written.resource_specs import (
+    PARTS,
+    ConnectorSpec,
+    Header,
+    OAuthAppSpec,
+    PartSpec,
+    ToolSpec,
+    models_in,
+)
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.plugins.declaration import ChecksKind
 
@@ -20,11 +30,16 @@ _OF_SCHEMAS: Final = frozenset({"properties", "items", "type", "required", "enum
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One reading of a kind: the broker's, where `plugin` is empty, or a plug-in's."""
+    """One reading of a kind: the broker's, where `plugin` is empty, or a plug-in's. `form` is its model, or what
+    imports it when a file has the kind."""
 
-    model: type[Strict]
+    form: type[Strict] | Callable[[], type[Strict]]
     plugin: str = ""
     check: ChecksKind | None = None
+
+    @property
+    def model(self) -> type[Strict]:
+        return self.form if isinstance(self.form, type) else self.form()
 
 
 @dataclass(frozen=True)
@@ -76,4 +91,19 @@ def known_names(model: type[BaseModel], path: Keys) -> list[str]:
     return [info.alias or name for it in list(models_in(current))[:1] for name, info in it.model_fields.items()]
 
 
-OURS: Final = Kinds({kind: (Reader(model),) for kind, model in SPECS.items()})
+def _credential_app() -> type[Strict]:
+    from oauthbroker.config.written.credential_app_spec import CredentialAppSpec
+
+    return CredentialAppSpec
+
+
+_FORMS: Final[dict[str, type[Strict] | Callable[[], type[Strict]]]] = {
+    "OAuthApp": OAuthAppSpec,
+    "CredentialApp": _credential_app,
+    "Broker": BrokerSpec,
+    "Forwarder": ForwarderSpec,
+    "Tool": ToolSpec,
+    "Connector": ConnectorSpec,
+    **dict.fromkeys(PARTS, PartSpec),
+}
+OURS: Final = Kinds({kind: (Reader(form),) for kind, form in _FORMS.items()})

@@ -11,15 +11,12 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from oauthbroker.config.written.broker_spec import BrokerSpec
-from oauthbroker.config.written.client_spec import ClientSpec, EndpointsSpec, OutsideValueSource, SecretSource
-from oauthbroker.config.written.fields import Ref, Strict, Text, Texts, Tolerant
-from oauthbroker.config.written.forwarder_spec import ForwarderSpec
+from oauthbroker.config.written.client_spec import ClientSpec, EndpointsSpec, SecretSource
+from oauthbroker.config.written.fields import Rare, Ref, Strict, Text, Texts, Tolerant
 from oauthbroker.model.apps import ANYONE, Binding, Flow, IdentitySource, Link, Pushing
 from oauthbroker.model.provider_api import ApiMethod
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.providers.connection_facts_form import ConnectionFactsForm
-from oauthbroker.providers.credential_form import Fields, InjectForm, LifeForm, VerifyForm
 from oauthbroker.providers.quirk_values import Member
 from oauthbroker.providers.quirks import Quirks
 
@@ -125,9 +122,9 @@ class OAuthAppSpec(Strict):
 
     title: Text | None = None
     provider: Text | None = None
-    mcp: McpSpec | None = None
+    mcp: Rare[McpSpec] | None = None
     params: Annotated[dict[str, Text], Field(max_length=50)] | None = None
-    connect_params: Annotated[dict[str, ConnectParamSpec], Field(max_length=5)] | None = None
+    connect_params: Annotated[dict[str, Rare[ConnectParamSpec]], Field(max_length=5)] | None = None
     flow: Flow | None = None
     subject_mode: SubjectMode | None = None
     accounts: Literal["one", "several"] | None = None
@@ -139,41 +136,13 @@ class OAuthAppSpec(Strict):
     resource: Annotated[Texts | None, BeforeValidator(_one_or_many, json_schema_input_type=Text | Texts)] = None
     pushed_authorization: Pushing | None = None
     redirect: RedirectSpec | None = None
-    refresh: RefreshSpec | None = None
+    refresh: Rare[RefreshSpec] | None = None
     owner: OwnerSpec | None = None
     also_grants: Ref | None = None
-    quirks: QuirksSpec | None = None
-    facts: FactsSpec | None = None
-    api: ProviderApiSpec | None = None
+    quirks: Rare[QuirksSpec] | None = None
+    facts: Rare[FactsSpec] | None = None
+    api: Rare[ProviderApiSpec] | None = None
     options: Annotated[dict[str, Annotated[dict[str, Text], Field(max_length=50)]], Field(max_length=10)] | None = None
-
-
-class CredentialOwnerSpec(Strict):
-    """Who may type a credential: the person that its check names, or the one that the broker knows."""
-
-    binding: Literal["providerIdentity", "brokerLogin", "localOperator"] | None = None
-
-
-class CredentialAppSpec(Strict):
-    """An app whose credential is a key, a password or another secret that a person types."""
-
-    title: Text | None = None
-    provider: Text | None = None
-    params: Annotated[dict[str, Text], Field(max_length=50)] | None = None
-    connect_params: Annotated[dict[str, ConnectParamSpec], Field(max_length=5)] | None = None
-    subject_mode: SubjectMode | None = None
-    accounts: Literal["one", "several"] | None = None
-    fields: Fields | None = None
-    values: Annotated[dict[str, OutsideValueSource], Field(max_length=5)] | None = None
-    inject: InjectForm | None = None
-    verify: VerifyForm | None = None
-    life: LifeForm | None = None
-    environment: Annotated[dict[str, Text], Field(max_length=5)] | None = None
-    fallback: Literal["team"] | None = None
-    owner: CredentialOwnerSpec | None = None
-    api: ProviderApiSpec | None = None
-    provider_ca: Text | None = None
-    outgoing_proxy: Literal["direct"] | None = None
 
 
 class ToolAuthSpec(Strict):
@@ -233,15 +202,6 @@ class Header(Strict):
 
 
 PARTS: Final = ("Extension", "Connection")  # of the runtime, read for their `auth`
-SPECS: Final[dict[str, type[Strict]]] = {
-    "OAuthApp": OAuthAppSpec,
-    "CredentialApp": CredentialAppSpec,
-    "Broker": BrokerSpec,
-    "Forwarder": ForwarderSpec,
-    "Tool": ToolSpec,
-    "Connector": ConnectorSpec,
-    **dict.fromkeys(PARTS, PartSpec),
-}
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:

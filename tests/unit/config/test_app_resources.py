@@ -10,7 +10,8 @@ import pytest
 from oauthbroker import AppResource, ConfigInvalidError, credential_app, oauth_app, open_broker
 from oauthbroker.config import load
 from oauthbroker.config.written import app_resources
-from oauthbroker.config.written.resource_specs import CredentialAppSpec, OAuthAppSpec
+from oauthbroker.config.written.credential_app_spec import CredentialAppSpec
+from oauthbroker.config.written.resource_specs import OAuthAppSpec
 from oauthbroker.testing.stores import open_file_store
 from tests.unit.config.bundles import APP, BROKER, HEAD, bundle
 

@@ -14,10 +14,11 @@ from oauthbroker.config.key_file import KEY_FILE_ENV
 from oauthbroker.config.reading import files
 from oauthbroker.config.reading.yaml_reader import MAX_DEPTH, MAX_PARSED_DEPTH
 from oauthbroker.config.written.broker_spec import AdvancedSpec, LimitsSpec
-from oauthbroker.config.written.resource_specs import SPECS, models_in
+from oauthbroker.config.written.resource_specs import models_in
 from oauthbroker.model.apps import Binding
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.providers import presets
+from tests.kit.written_forms import SPECS
 
 DOCS = Path(__file__).parents[3] / "docs"
 PACKAGE = DOCS.parent / "oauthbroker"

@@ -15,10 +15,10 @@ import yaml
 
 from oauthbroker.cli.credential_presets import app_yaml as credential_app_yaml
 from oauthbroker.config.bundle.schema import FILE_NAME, bundle_schema, write_schema
-from oauthbroker.config.written.resource_specs import SPECS
 from oauthbroker.providers import presets
 from oauthbroker.providers.credentials import credential_presets
 from oauthbroker.providers.skeleton import app_yaml
+from tests.kit.written_forms import SPECS
 
 ROOT = Path(__file__).parents[3]
 FENCE = re.compile(r"```yaml\n(.*?)```", re.DOTALL)

@@ -10,9 +10,22 @@ import pytest
 
 from oauthbroker.config.written import resource_specs
 from oauthbroker.config.written.fields import Strict
-from oauthbroker.config.written.resource_specs import SPECS, models_in
-from tests.unit.config.bundles import APP, BROKER, write
+from oauthbroker.config.written.resource_specs import models_in
+from tests.kit.written_forms import SPECS
+from tests.unit.config.bundles import APP, BROKER, HEAD, edited, problems_in, write
 
+CREDENTIAL = (
+    HEAD
+    + """kind: CredentialApp
+metadata: {name: meter}
+spec:
+  subjectMode: user
+  fields: {apiKey: {title: API key}}
+  inject: {bearer: "{apiKey}"}
+  api: {hosts: [api.example.com]}
+  owner: {binding: localOperator}
+"""
+)
 BUILT = """
 import sys
 from oauthbroker.config import load
@@ -25,6 +38,7 @@ def below(model):
 
 load(sys.argv[1])
 print(*sorted({each.__name__ for each in below(Strict) if each.__pydantic_complete__}))
+print("oauthbroker.config.written.credential_app_spec" in sys.modules)
 """
 
 
@@ -45,7 +59,32 @@ def test_an_unwritten_form_is_one_without_members(form: type[Strict]) -> None:
     assert form.empty() == form.model_validate({})
 
 
+def built(folder: Path) -> list[str]:
+    """Load a folder in a new process. Return the forms whose validators it built, and whether it has imported the form
+    of a CredentialApp."""
+    ran = subprocess.run([sys.executable, "-c", BUILT, str(folder)], capture_output=True, text=True, check=True)
+    return ran.stdout.splitlines()
+
+
 def test_a_folder_builds_the_validators_of_its_resources(tmp_path: Path) -> None:
     folder = write(tmp_path, broker=BROKER, acme=APP)
-    ran = subprocess.run([sys.executable, "-c", BUILT, str(folder)], capture_output=True, text=True, check=True)
-    assert "BrokerSpec Header OAuthAppSpec" == ran.stdout.strip()
+    assert ["BrokerSpec Header OAuthAppSpec", "False"] == built(folder)
+
+
+def test_a_rare_part_has_its_validator_once_it_is_written(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path, broker=BROKER + "  pages: {name: Acme}\n", acme=APP + "  quirks: {scopeParam: user_scope}\n"
+    )
+    assert ["BrokerSpec Header OAuthAppSpec PagesSpec QuirksSpec", "False"] == built(folder)
+
+
+def test_a_credential_app_is_read_by_a_form_of_its_own(tmp_path: Path) -> None:
+    local = edited(BROKER, ("https://broker.example", "http://127.0.0.1:8420"))
+    folder = write(tmp_path, broker=local, meter=CREDENTIAL)
+    assert ["BrokerSpec CredentialAppSpec Header", "True"] == built(folder)
+
+
+def test_a_problem_within_a_rare_part_has_its_place(tmp_path: Path) -> None:
+    folder = write(tmp_path, broker=BROKER + "  pages: {name: 7}\n", acme=APP + "  quirks: {scopeParam: a b}\n")
+    found = {each.path: each.what for each in problems_in(folder)}
+    assert {"spec.pages.name": "not text", "spec.quirks.scopeParam": "not a member's name"} == found

@@ -8,6 +8,7 @@ import dataclasses
 import inspect
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -163,12 +164,49 @@ def test_a_class_without_a_docstring_has_its_name() -> None:
     assert "Plain" == plain(dataclass).__doc__ == plain(dataclass, slots=True).__doc__
 
 
-def test_an_init_is_compiled_once_at_its_first_use() -> None:
+def test_an_init_is_compiled_once_for_the_second_instance() -> None:
     made = empty(dataclass)
+    made()
     assert isinstance(vars(made)["__init__"], Init)
     made()
     assert vars(made)["__init__"] is made.__init__
     assert inspect.isfunction(made.__init__)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ((1,), {"word": "w"}),
+        ((1, "b"), {"word": "w", "many": [2]}),
+        ((), {"place": 1, "word": "w", "hidden": "x"}),
+        ((), {"word": "w"}),
+        ((1,), {"place": 2, "word": "w"}),
+        ((1, "b", [], "x", 5), {"word": "w"}),
+        ((1,), {"word": "w", "made": 8}),
+        ((1,), {"word": "w", "later": {}}),
+    ],
+)
+def test_a_first_instance_is_as_the_second(form: str, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    for source in (plain, told):
+        made, pythons = source(dataclass, **FORMS[form]), source(dataclasses.dataclass, **FORMS[form])
+        first, second, third = (outcome(partial(_members, each, given, named)) for each in (made, made, pythons))
+        assert first == second == third
+
+
+def _members(cls: Any, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+    return dataclasses.asdict(cls(*given, **named))
+
+
+def test_a_first_instance_is_filled_through_the_setattr_of_its_class() -> None:
+    @dataclass
+    class Loud:
+        word: str
+
+        def __setattr__(self, name: str, value: str) -> None:
+            object.__setattr__(self, name, value.upper())
+
+    assert ["A", "B"] == [Loud("a").word, Loud("b").word]
 
 
 @dataclass(frozen=True, slots=True)
