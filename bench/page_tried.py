@@ -49,7 +49,8 @@ grants.""",
 changes that wait for the same queue are written once for all: 0.13 of one alone on a slow disk, 0.4 on a fast one,
 where an event is 1.9 ms of one core's work. An event of sixteen takes 3.38 million instructions by now, 4.2 at this
 run.""",
-    "first token of a new process": """516 ms became 411 by dataclasses that are made with less work, by forms and pages that are loaded when they are used,
+    "first token of a new process": """\
+516 ms became 411 by dataclasses that are made with less work, by forms and pages that are loaded when they are used,
 and by a collector that rests during imports. Since this run, cachegrind counts 1,587 M instructions in place of 1,740
 M: a first instance of a dataclass needs no compiled code, and validators of rare parts and of a CredentialApp are
 built when a file has one. Python with asyncio, TLS, YAML, pydantic and cryptography takes 709 M of them, two thirds of
