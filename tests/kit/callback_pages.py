@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from oauthbroker.core.errors import Code
-from oauthbroker.testing.browser import Page
-from oauthbroker.web.words import PAGES
+from oauthbroker.core.words import SENTENCES
+from oauthbroker.testing.browser import Browser, Page
+from oauthbroker.web.words import ERRORS, PAGES
 from tests.kit.running_broker import BASE
 
 CALLBACK = f"{BASE}/oauth/callback/mail"
@@ -12,9 +13,21 @@ HOST = "127.0.0.1:8420"
 UNKNOWN_STATE = "A" * 65
 
 
-def assert_error_page(page: Page, code: Code) -> None:
-    """The page of this code and of no other, with nothing of any provider in it."""
-    assert (code.status, True) == (page.status, code.sentence("en") in page.text), page.text
+ARRIVAL = "oab_arrival-"
+
+
+def assert_error_page(page: Page, code: Code, hint: str = "") -> None:
+    """The page of this code and of no other, with nothing of any provider in it. `hint` is the sentence that it has in
+    place of the code's own."""
+    said = (
+        {SENTENCES["en"]["hints"][hint]} if hint else {code.sentence("en"), ERRORS["en"].get(code, code.sentence("en"))}
+    )
+    assert (code.status, True) == (page.status, any(each in page.text for each in said)), page.text
+
+
+def arrival_name(person: Browser, number: int = -1) -> str:
+    """The name of the cookie for the last result that a browser has come to."""
+    return [name for name in person.cookies if name.startswith(ARRIVAL)][number]
 
 
 def assert_already_connected(page: Page) -> None:

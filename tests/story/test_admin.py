@@ -319,7 +319,7 @@ async def test_who_waits_is_shown_without_the_link_and_can_be_cancelled(harness:
     asked = await harness.ask_link()
     person = await operator_browser(harness)
     page = await person.open(f"{ADMIN}/waiting")
-    assert [[ALICE, "mail", "planner", "not opened"]] == [row[:4] for row in table(page)]
+    assert [[ALICE, "mail", "planner", "not begun"]] == [row[:4] for row in table(page)]
     assert asked.authorization_url.rpartition("/")[2] not in page.source
     assert "cancelled" in str((await submit_form(person, "/cancel")).location)
     assert "The request was withdrawn" in (await person.follow()).text

@@ -377,7 +377,8 @@ async def test_a_sign_in_that_another_site_starts_is_refused(harness: Harness, s
     if spoilt == "cookie":
         person.cookies.drop()
     refused = await person.post(f"{ADMIN}/sign-in", fields, initiator=page, headers=headers)
-    assert_error_page(refused, Code.OWNER_BINDING_FAILED)
+    hint = {"origin": "formElsewhere", "field": "formOutdated", "cookie": "noCookie"}[spoilt]
+    assert_error_page(refused, Code.OWNER_BINDING_FAILED, hint)
 
 
 async def test_looking_needs_no_fresh_sign_in(harness: Harness, corp: IdentityProvider) -> None:

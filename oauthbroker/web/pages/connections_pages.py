@@ -7,6 +7,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.connections import LINK_PATH, Connections
 from oauthbroker.model.settings import Settings
 from oauthbroker.web.gate import csrf
@@ -59,7 +60,8 @@ class ConnectionsPages:
     async def accept_invitation(self, request: Request) -> Response:
         """Accept the invitation: the link is used up, and this browser is admitted."""
         ticket = request.path_params["ticket"]
-        await self._page_users.form(request, self._page_users.key(request), f"{LINK_PATH}/{ticket}")
+        path = f"{LINK_PATH}/{ticket}"
+        await self._page_users.form(request, self._page_users.key(request), path, path)
         if await self._is_in_by(ticket, request):
             return self._page_users.see_other(HOME)
         return self._page_users.enter(HOME, await self._connections.open(ticket))
@@ -84,7 +86,12 @@ class ConnectionsPages:
     async def disconnect(self, request: Request, page_user: PageUser) -> Response:
         grant = request.path_params["grant"]
         await self._page_users.form(request, page_user.key, f"{HOME}/{grant}/disconnect")
-        await self._connections.disconnect(page_user.browser_session, grant)
+        try:
+            await self._connections.disconnect(page_user.browser_session, grant)
+        except BrokerError as error:
+            if error.code is not Code.GRANT_NOT_FOUND:
+                raise
+            return self._page_users.see_other(HOME + "?done=nothing")
         return self._page_users.see_other(HOME + "?done=disconnected")
 
     def reconnect(self, way: str) -> PageUserHandler:

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.web.gate.error_responses import error_page, problem, wants_page
+from oauthbroker.web.words import ERRORS
 from tests.unit.web.kit import Document, a_site, ask
 
 
@@ -84,8 +85,8 @@ async def test_form_and_language_follow_the_request():
     page = await ask(site.app, "/", headers=[("accept", "text/html")])
     english = await ask(site.app, "/", headers=[("accept", "text/html"), ("accept-language", "en")])
     machine = await ask(site.app, "/", headers=[("accept-language", "en")])
-    assert BrokerError(Code.RATE_LIMITED).message("ko") in page.text
-    assert BrokerError(Code.RATE_LIMITED).message("en") in english.text
+    assert ERRORS["ko"][Code.RATE_LIMITED] in page.text
+    assert ERRORS["en"][Code.RATE_LIMITED] in english.text
     assert BrokerError(Code.RATE_LIMITED).message("en") == machine.json["detail"]
     assert [answer.headers["retry-after"] for answer in (page, english, machine)] == ["9"] * 3
     assert page.headers["content-language"] == "ko"
