@@ -11,7 +11,6 @@ from starlette.routing import BaseRoute
 from oauthbroker.admin.admin_actions import Admin
 from oauthbroker.admin.overview import AuditEntries
 from oauthbroker.core.clock import Clock
-from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.events.dead_letters import MOST_SHOWN, agent_of
 from oauthbroker.grants.grant_pages import PLACE, GrantFilter
 from oauthbroker.model.settings import Settings
@@ -142,13 +141,8 @@ class AdminPages:
     async def revoke(self, request: Request, page_user: PageUser) -> Response:
         grant_id = request.path_params["grant"]
         await self._page_users.form(request, page_user.key, f"{HOME}/grants/{grant_id}/revoke")
-        try:
-            await self._admin.revoke(page_user.browser_session, grant_id)
-        except BrokerError as error:
-            if error.code is not Code.GRANT_NOT_FOUND:
-                raise
-            return self._done("/grants", "nothing")
-        return self._done(f"/grants/{grant_id}", "revoked")
+        done = await self._admin.revoke(page_user.browser_session, grant_id)
+        return self._done(f"/grants/{grant_id}", "revoked" if done is not None else "nothing")
 
     async def cancel(self, request: Request, page_user: PageUser) -> Response:
         session_id = request.path_params["session"]

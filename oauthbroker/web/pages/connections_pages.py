@@ -7,7 +7,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from oauthbroker.core.clock import Clock
-from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.connections import LINK_PATH, Connections
 from oauthbroker.model.settings import Settings
 from oauthbroker.web.gate import csrf
@@ -86,13 +85,8 @@ class ConnectionsPages:
     async def disconnect(self, request: Request, page_user: PageUser) -> Response:
         grant = request.path_params["grant"]
         await self._page_users.form(request, page_user.key, f"{HOME}/{grant}/disconnect")
-        try:
-            await self._connections.disconnect(page_user.browser_session, grant)
-        except BrokerError as error:
-            if error.code is not Code.GRANT_NOT_FOUND:
-                raise
-            return self._page_users.see_other(HOME + "?done=nothing")
-        return self._page_users.see_other(HOME + "?done=disconnected")
+        done = await self._connections.disconnect(page_user.browser_session, grant)
+        return self._page_users.see_other(f"{HOME}?done={'nothing' if done is None else 'disconnected'}")
 
     def reconnect(self, way: str) -> PageUserHandler:
         """Redirect to the connect page, which asks for consent as usual: with `switch` for another account."""

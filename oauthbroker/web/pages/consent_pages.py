@@ -250,7 +250,7 @@ class ConsentPages:
         return render_private(self.browsers.locale(request)).response()
 
     async def _checked_decision(self, request: Request, ticket: str) -> Mapping[str, str]:
-        fields = await self.browsers.form(request, self.browsers.key(request), ticket)
+        fields = await self.browsers.form(request, self.browsers.key(request), ticket, f"/connect/{ticket}")
         decision = fields.get(DECISION_FIELD)
         if decision not in {CONTINUE, CANCEL}:
             raise BrokerError(Code.REQUEST_INVALID, note="decision")
