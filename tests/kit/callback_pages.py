@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 from oauthbroker.core.errors import Code
 from oauthbroker.core.words import SENTENCES
-from oauthbroker.testing.browser import Browser, Page
+from oauthbroker.testing.browser import Page
 from oauthbroker.web.words import ERRORS, PAGES
 from tests.kit.running_broker import BASE
 
 CALLBACK = f"{BASE}/oauth/callback/mail"
 HOST = "127.0.0.1:8420"
 UNKNOWN_STATE = "A" * 65
-
-
-ARRIVAL = "oab_arrival-"
 
 
 def assert_error_page(page: Page, code: Code, hint: str = "") -> None:
@@ -25,9 +24,9 @@ def assert_error_page(page: Page, code: Code, hint: str = "") -> None:
     assert (code.status, True) == (page.status, any(each in page.text for each in said)), page.text
 
 
-def arrival_name(person: Browser, number: int = -1) -> str:
-    """The name of the cookie for the last result that a browser has come to."""
-    return [name for name in person.cookies if name.startswith(ARRIVAL)][number]
+def arrival_name(path: str) -> str:
+    """The name of the cookie for the result at that path."""
+    return f"oab_arrival-{sha256(path.encode()).hexdigest()[:32]}"
 
 
 def assert_already_connected(page: Page) -> None:

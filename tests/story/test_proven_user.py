@@ -141,7 +141,9 @@ async def test_another_browser_or_a_late_one_gets_nothing(harness: Harness, take
     if taken == "five minutes":
         harness.clock.advance(301)
     else:
-        person.cookies.drop(f"oab-{locator_of(asked.auth_session_id)}" if "session" in taken else arrival_name(person))
+        person.cookies.drop(
+            f"oab-{locator_of(asked.auth_session_id)}" if "session" in taken else arrival_name("/connected/mail")
+        )
     page = await person.submit(form=form)
     assert page.status in {400, 404}, page.text
     assert 401 == (await person.open(CONNECTIONS)).status
