@@ -44,7 +44,7 @@ def test_a_joiner_that_changes_the_look_of_a_name_stays(name: str):
 
 
 @pytest.mark.parametrize(("name", "seen"), STRAY.values(), ids=STRAY)
-def test_a_joiner_that_nobody_can_see_is_left_out(name: str, seen: str):
+def test_a_joiner_that_changes_nothing_is_left_out(name: str, seen: str):
     assert seen == without_stray_joiners(name) == shaped(name)
     assert not has_shape(name)
 
