@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from oauthbroker.audit import PageAction
 from oauthbroker.core.errors import Code
 from oauthbroker.core.words import SENTENCES
 from oauthbroker.testing import Browser
@@ -72,6 +73,7 @@ async def test_a_connection_that_is_ended_twice_was_nothing_left_to_do(harness: 
     page = await submit_form(person, "/disconnect")
     assert f"{CONNECTIONS}?done=nothing" == page.location
     assert "Nothing was left to do." in (await person.follow()).text
+    assert [] == [entry for entry in harness.audit.entries if isinstance(entry, PageAction)]
 
 
 # several results
