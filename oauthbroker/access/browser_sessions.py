@@ -17,6 +17,7 @@ from oauthbroker.core.clock import Clock, random_text, url_safe
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code, check_argument
 from oauthbroker.core.secret import Secret, digest_of
+from oauthbroker.model.connect_links import unknown_link
 from oauthbroker.model.identities import check_subject
 from oauthbroker.records.browser_session import BrowserSession, Pages, subjects_of
 from oauthbroker.repository.record_store import RecordStore
@@ -81,7 +82,7 @@ class BrowserSessions:
         """
         browser_session, secret = await self._find(ticket)
         if browser_session is None or not browser_session.is_invited_by(secret, self.clock.now()):
-            raise BrokerError(Code.STATE_UNKNOWN)
+            raise unknown_link(ticket)
         return browser_session
 
     async def open(self, ticket: str, noted: Noted | None = None) -> NewBrowserSession:
@@ -98,7 +99,7 @@ class BrowserSessions:
 
         changed = await self.records.change(browser_session.locator, opened) if browser_session is not None else None
         if changed is None:
-            raise BrokerError(Code.STATE_UNKNOWN)
+            raise unknown_link(ticket)
         return NewBrowserSession(changed, Secret(changed.locator + cookie))
 
     async def enter(

@@ -87,14 +87,12 @@ class Admin:
         )
 
     async def revoke(self, browser_session: BrowserSession, grant_id: str) -> RevocationOutcome | None:
-        """End a grant, here at once. Raises `grantNotFound`, also for one that has ended."""
+        """End a grant, here at once. None for one that has ended. Raises `grantNotFound`."""
         row, _ = await self.overview.grant(grant_id)
         if not row.revoked:
             await self._note(browser_session, row.app, "revoke", grant_id)
         outcome = await self.grants.revoke(*row.key)
         self.overview.pages.forget()
-        if outcome is None:
-            raise BrokerError(Code.GRANT_NOT_FOUND)
         return outcome
 
     async def cancel(self, browser_session: BrowserSession, session_id: str) -> bool:

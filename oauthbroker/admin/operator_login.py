@@ -60,11 +60,12 @@ class OperatorLogin:
         """Return the address of the provider's sign-in page. Raises what discovery raises."""
         return (await self.discovery.endpoints(self._known()[0].app)).authorization_url
 
-    async def url(self, attempt: Attempt, *, again: bool) -> Secret:
+    async def url(self, attempt: Attempt, *, again: bool, other: bool = False) -> Secret:
         """Return the provider's address for one attempt. `again`: the person has to prove anew who they are (OpenID
-        Connect Core 1.0 section 3.1.2.1). Raises as `AuthorizationUrls.now` does."""
+        Connect Core 1.0 section 3.1.2.1). `other`: the last sign-in was refused, so the provider has to ask and not
+        take the same account by itself. Raises as `AuthorizationUrls.now` does."""
         login, operators = self._known()
-        app = _client(login).asking(again=again)
+        app = _client(login).asking(again=again or other)
         params = {"max_age": _WORKING_DAY, **app.habits.authorize_params}  # with it the ID token says when (auth_time)
         if again:
             params |= {"prompt": "login", "max_age": "0"}

@@ -15,6 +15,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App
 from oauthbroker.model.broker_login import BrokerLogin
+from oauthbroker.model.connect_links import unknown_link
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.protocol.authorization_request import new_attempt
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls
@@ -59,7 +60,7 @@ class Connect:
 
     def _opened_by(self, ticket: str, versioned: Versioned[AuthSession] | None) -> Versioned[AuthSession]:
         if versioned is None or versioned.record.ticket is None or not versioned.record.ticket.matches(ticket):
-            raise BrokerError(Code.STATE_UNKNOWN)
+            raise unknown_link(ticket)
         session, now = versioned.record, self.clock.now()
         is_taken = session.taken and not session.is_abandoned(now)
         if not session.open or is_taken or session.is_past(now):

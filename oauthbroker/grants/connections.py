@@ -137,8 +137,10 @@ class Connections:
         return await self._connection(self.apps[grant.app], grant)
 
     async def disconnect(self, browser_session: BrowserSession, grant_id: str) -> RevocationOutcome | None:
-        """End one of this browser session's own, here at once. Raises `grantNotFound`."""
-        grant = await self._own(browser_session, grant_id)
+        """End one of this browser session's own, here at once. None for one that has ended. Raises `grantNotFound`."""
+        grant = await self._found(browser_session, grant_id)
+        if grant.revoked:
+            return None
         entry = PageAction(
             app=grant.app, browser=browser_session.id, operator=None, action="disconnect", target=grant.id
         )
@@ -170,12 +172,19 @@ class Connections:
         return connect_link(self.settings.public_base_url, session.ticket)
 
     async def _own(self, browser_session: BrowserSession, grant_id: str) -> Grant:
+        grant = await self._found(browser_session, grant_id)
+        if grant.revoked:
+            raise BrokerError(Code.GRANT_NOT_FOUND)
+        return grant
+
+    async def _found(self, browser_session: BrowserSession, grant_id: str) -> Grant:
+        """Return a grant of this browser session, also one that has ended. Raises `grantNotFound`."""
         for key in await self._keys(browser_session):
             versioned = await readable(self.repository.grant(key)) if grant_id == grant_id_of(*key) else None
             if versioned is not None:
-                if not versioned.record.revoked:
-                    return versioned.record
-                await self.repository.sync("grants")  # it may have ended a moment ago: the answer says that it is gone
+                if versioned.record.revoked:
+                    await self.repository.sync("grants")  # it may have ended a moment ago: the answer says so
+                return versioned.record
         raise BrokerError(Code.GRANT_NOT_FOUND)
 
     async def _keys(self, browser_session: BrowserSession) -> list[GrantKey]:

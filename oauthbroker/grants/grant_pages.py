@@ -39,7 +39,7 @@ _ID = re.compile(r"sha256:[0-9a-f]{64}")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantFilter:
     """Which grants to list; an empty member stands for all. `app` is `name` or `name@account`; `text` is part of
-    a subject or of an account's name, or the start of a grantId.
+    a subject, of an account's name or of `name@account`, or the start of a grantId.
 
     `after` is the place after which a page or a window begins; `page` is the number of a page in a window.
     """
@@ -68,8 +68,11 @@ class GrantFilter:
 
     def _fits_view(self, grant: GrantView) -> bool:
         text = self.text.strip().casefold()
+        account = f"{grant.app}@{grant.account}" if grant.account else ""
         return (not self.health or self.health == grant.health) and (
-            not text or text in f"{grant.subject}\n{grant.account_name}".casefold() or grant.id.startswith(text)
+            not text
+            or text in f"{grant.subject}\n{grant.account_name}\n{account}".casefold()
+            or grant.id.startswith(text)
         )
 
 
@@ -215,12 +218,16 @@ class GrantPages:
         return found, None
 
     async def _exact(self, wanted: GrantFilter) -> list[GrantView]:
-        """Return the grants whose subject is the text, or the one whose id it is."""
+        """Return the grants whose subject is the text, or the one whose id it is, and those of the first grants of an
+        app that are of the account `name@account`."""
         text = wanted.text.strip()
         if _ID.fullmatch(text):
             grant = await self.find(text)
             return [grant] if grant is not None and wanted.fits(grant) else []
-        return (await self.page(replace(wanted, subject=text), WINDOW))[0] if text else []
+        found = (await self.page(replace(wanted, subject=text), WINDOW))[0] if text else []
+        if "@" in text:
+            found += [it for it in (await self.page(replace(wanted, app=text), WINDOW))[0] if wanted.fits(it)]
+        return found
 
     async def _read_sample(self) -> Sample:
         rows, looked, last = list[GrantView](), 0, ""

@@ -7,12 +7,21 @@ import re
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 
+_TICKET = re.compile(r"[A-Za-z0-9_-]{65}")  # of a connect link, and of a link to the connections
 SESSION_ID = re.compile(r"as-([A-Za-z0-9_-]{22})")
 
 
 def connect_link(base_url: str, ticket: Secret | None) -> str:
     """Return `<publicBaseUrl>/connect/<ticket>`. It holds no state, client id or code challenge."""
     return f"{base_url.rstrip('/')}/connect/{ticket.reveal() if ticket is not None else ''}"
+
+
+def unknown_link(ticket: str) -> BrokerError:
+    """Return `stateUnknown` for the ticket of a link. Its sentence says whether the link was cut or has more behind it:
+    that is seen in the link itself."""
+    refused = BrokerError(Code.STATE_UNKNOWN)
+    refused.hint = "" if _TICKET.fullmatch(ticket) else "linkCut"
+    return refused
 
 
 def notice_link(base_url: str, notice: str) -> str:

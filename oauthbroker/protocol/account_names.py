@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from oauthbroker.core.shapes import shaped, without_stray_joiners
 from oauthbroker.core.strict_json import Json
 from oauthbroker.model.apps import App, IdentitySource
 from oauthbroker.protocol.answer_checks import lookup
@@ -39,5 +40,5 @@ def _one_line(value: Json) -> str:
     """Return a text without control, invisible and direction-changing characters, cut to `LONGEST_NAME`."""
     if not isinstance(value, str):
         return ""
-    visible = "".join(each if each.isprintable() else " " for each in value[: 8 * LONGEST_NAME])
-    return " ".join(visible.split())[:LONGEST_NAME]
+    visible = shaped(value[: 8 * LONGEST_NAME])
+    return without_stray_joiners(" ".join(visible.split())[:LONGEST_NAME])

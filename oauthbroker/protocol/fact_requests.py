@@ -10,6 +10,7 @@ from typing import Any
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.core.shapes import shaped, without_stray_joiners
 from oauthbroker.core.strict_json import Json, decode_json
 from oauthbroker.model.apps import App
 from oauthbroker.model.connection_facts import LONGEST_FACT, FactRequest, TokenClaim
@@ -152,4 +153,4 @@ def _is_usable(value: Json) -> bool:
 def _label(element: Json, request: FactRequest, facts: Mapping[str, Any]) -> str:
     said = lookup(element, request.label) if request.label else None
     text = said if isinstance(said, str) else str(next(iter(facts.values())))
-    return "".join(char if char.isprintable() else " " for char in text)[:_LONGEST_LABEL].strip()
+    return without_stray_joiners(shaped(text)[:_LONGEST_LABEL]).strip()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 from oauthbroker.core.errors import Code
+from oauthbroker.core.words import SENTENCES
 from oauthbroker.testing.browser import Page
-from oauthbroker.web.words import PAGES
+from oauthbroker.web.words import ERRORS, PAGES
 from tests.kit.running_broker import BASE
 
 CALLBACK = f"{BASE}/oauth/callback/mail"
@@ -12,9 +15,18 @@ HOST = "127.0.0.1:8420"
 UNKNOWN_STATE = "A" * 65
 
 
-def assert_error_page(page: Page, code: Code) -> None:
-    """The page of this code and of no other, with nothing of any provider in it."""
-    assert (code.status, True) == (page.status, code.sentence("en") in page.text), page.text
+def assert_error_page(page: Page, code: Code, hint: str = "") -> None:
+    """The page of this code and of no other, with nothing of any provider in it. `hint` is the sentence that it has in
+    place of the code's own."""
+    said = (
+        {SENTENCES["en"]["hints"][hint]} if hint else {code.sentence("en"), ERRORS["en"].get(code, code.sentence("en"))}
+    )
+    assert (code.status, True) == (page.status, any(each in page.text for each in said)), page.text
+
+
+def arrival_name(path: str) -> str:
+    """The name of the cookie for the result at that path."""
+    return f"oab_arrival-{sha256(path.encode()).hexdigest()[:32]}"
 
 
 def assert_already_connected(page: Page) -> None:

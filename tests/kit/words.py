@@ -9,6 +9,20 @@ from typing import Any
 
 PLACEHOLDER = re.compile(r"\{(\w*)[^}]*\}")
 SAME = {"brand"}  # a word that is the same in every language, or may be: our own name
+SENTENCE = re.compile(r"[.?!](\s|$)")
+# What must be said where English says it, and the words of English that are no words in a language of another script.
+TERMS = {
+    "ko": {
+        "password": "비밀번호", "key": "키", "keys": "키", "browser": "브라우저", "cookie": "쿠키", "link": "링크",
+        "account": "계정", "code": "코드|{code}", "token": "토큰", "operator": "운영자", "administrator": "관리자",
+        "service": "서비스", "expired": "만료", "expires": "만료", "cannot": "없|못|불가", "nothing": "않|없",
+        "never": "않|아니|없",
+    }
+}  # fmt: skip
+COMMANDS = re.compile(
+    r"`[^`]*`|\{[^}]*\}|\"[^\"]*\"|\w*\([^)]*\)|--[a-z]+( config)?|oauthbroker( [a-z]+)*|https?://\S+"
+)
+ENGLISH_WORD = re.compile(r"(?<![\w./\\@])[a-z]{2,}(?![\w./@(])")
 
 
 def flat(folder: Path, locale: str) -> dict[str, str]:
@@ -34,4 +48,19 @@ def faults(folder: Path, locale: str) -> list[str]:
             found.append(f"{name}: other placeholders than in English")
         if words[name] == english[name] and name.rpartition("/")[2] not in SAME:
             found.append(f"{name}: not translated")
+    return found
+
+
+def wrong_sentences(folder: Path, locale: str) -> list[str]:
+    """What the language says instead of the English sentence, as far as a program sees it: a term is missing, an
+    English word was left, or two different sentences became one."""
+    english, words = flat(folder, "en"), flat(folder, locale)
+    found, meanings = list[str](), dict[str, str]()
+    for name in sorted(english.keys() & words.keys()):
+        said = set(re.findall(r"[a-z_]+", english[name].lower()))
+        missing = [it for it, term in TERMS[locale].items() if it in said and not re.search(term, words[name])]
+        found += [f"{name}: says nothing of {it}" for it in missing]
+        found += [f"{name}: has the English {it}" for it in ENGLISH_WORD.findall(COMMANDS.sub("", words[name]))]
+        if SENTENCE.search(english[name]) and meanings.setdefault(words[name], english[name]) != english[name]:
+            found.append(f"{name}: the sentence of another one")
     return found

@@ -279,17 +279,22 @@ async def test_grants_are_found_by_subject_app_and_state_fifty_a_page(harness: H
         await planted_records.grant(harness, "mail", f"idp:user:U9{number:04d}")
     await planted_records.dead_grant(harness, "files", ALICE)
     await planted_records.ended_grant(harness, "files", BOB)
+    await planted_records.grant(harness, "mail", ALICE, account="acc-1")
     person = await operator_browser(harness)
     for query, count, shown in [
-        ("", 103, 50),
-        ("?page=3", 103, 3),
-        ("?page=99", 103, 3),
-        ("?page=0", 103, 50),
-        ("?page=x", 103, 50),
+        ("", 104, 50),
+        ("?page=3", 104, 4),
+        ("?page=99", 104, 4),
+        ("?page=0", 104, 50),
+        ("?page=x", 104, 50),
         ("?app=files", 2, 2),
         ("?app=files&health=again", 1, 1),
         ("?health=ended", 1, 1),
         ("?q=u90007", 1, 1),
+        ("?q=acc-1", 1, 1),
+        ("?q=mail%40acc-1", 1, 1),
+        ("?q=mail%40acc-1&app=files", 0, 0),
+        ("?q=joe%40example", 0, 0),
         ("?q=U9&health=again", 0, 0),
         ("?app=nothing", 0, 0),
         ("?health=%27%22%3C", 0, 0),
@@ -319,7 +324,7 @@ async def test_who_waits_is_shown_without_the_link_and_can_be_cancelled(harness:
     asked = await harness.ask_link()
     person = await operator_browser(harness)
     page = await person.open(f"{ADMIN}/waiting")
-    assert [[ALICE, "mail", "planner", "not opened"]] == [row[:4] for row in table(page)]
+    assert [[ALICE, "mail", "planner", "not begun"]] == [row[:4] for row in table(page)]
     assert asked.authorization_url.rpartition("/")[2] not in page.source
     assert "cancelled" in str((await submit_form(person, "/cancel")).location)
     assert "The request was withdrawn" in (await person.follow()).text
@@ -574,6 +579,39 @@ async def test_revoke_asks_first_and_ends_the_grant(harness: Harness) -> None:
     (entry,) = [each for each in harness.audit.entries if isinstance(each, PageAction)]
     assert ("mail", "revoke", grant.id) == (entry.app, entry.action, entry.target)
     assert entry.browser.startswith("browser-session-")
+
+
+async def test_of_two_operators_who_revoke_one_grant_the_second_has_nothing_left_to_do(harness: Harness) -> None:
+    await harness.connected()
+    grant = await harness.grant()
+    assert grant is not None
+    first, second = await operator_browser(harness), await operator_browser(harness)
+    for person in (first, second):
+        await person.open(f"{ADMIN}/grants/{grant.id}/revoke")
+    for person, done, said in ((first, "revoked", "The grant has ended."), (second, "nothing", "Nothing was left")):
+        page = await submit_form(person, "/revoke")
+        assert f"{ADMIN}/grants/{grant.id}?done={done}" == page.location
+        assert said in (await person.follow()).text
+    assert (
+        f"{ADMIN}/grants/{grant.id}?done=nothing" == (await second.open(f"{ADMIN}/grants/{grant.id}/revoke")).location
+    )
+    assert 1 == sum(isinstance(each, PageAction) for each in harness.audit.entries)
+
+
+async def test_a_form_of_before_a_second_sign_in_says_that_it_is_out_of_date_and_leads_on(harness: Harness) -> None:
+    await harness.ask_link()
+    person = await operator_browser(harness)
+    page = await person.open(f"{ADMIN}/waiting")
+    old = next(each for each in page.document.forms if each.action.endswith("/cancel"))
+    await submit_form(person, "/leave")
+    _, key = await harness.broker.api_keys.create("ops", {"operator"})
+    await try_key(harness, key.reveal(), person)
+    await person.follow()
+    refused = await person.submit(form=old)
+    assert_error_page(refused, Code.OWNER_BINDING_FAILED, "formOutdated")
+    assert "link" not in refused.text
+    assert 200 == (await person.follow(refused.document.links[0])).status
+    assert "planner" in (await person.open(f"{ADMIN}/waiting")).text, "nothing was withdrawn"
 
 
 async def test_an_unconfigured_apps_grant_is_seen_and_can_be_ended(

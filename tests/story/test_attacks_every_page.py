@@ -21,6 +21,7 @@ from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.html import Form
 from tests.kit import planted_records
+from tests.kit.callback_pages import arrival_name
 from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, Harness, global_app, public, running, turn, user_app
 from tests.story.hostile_web import EVIL, FOREIGN_TARGETS, HOSTILE_TEXTS, REDIRECT_PARAMETERS, as_agent
 from tests.story.signed_in import connections_browser, operator_browser
@@ -113,7 +114,7 @@ class World:
         for name, value in self.connected.items():
             walk.browser.cookies.set(name, value, "127.0.0.1")
         for place, arrival in self.arrivals.items():
-            walk.browser.cookies.set("oab_arrival", arrival, "127.0.0.1")
+            walk.browser.cookies.set(arrival_name(place), arrival, "127.0.0.1")
             assert 200 == (await walk.go(BASE + place)).pages[BASE + place].status
         name, value, ended = self.ended
         walk.browser.cookies.set(name, value, "127.0.0.1")
@@ -127,7 +128,7 @@ class World:
         asked = await harness.ask_link(app, of=turn(user=self.subject, agent=as_agent(self.agent), instance="declined"))
         await browser.open(asked.authorization_url)
         await browser.submit({"decision": "cancel"})
-        self.arrivals[f"/declined/{app}"] = browser.cookies["oab_arrival"].value
+        self.arrivals[f"/declined/{app}"] = browser.cookies[arrival_name(f"/declined/{app}")].value
 
     async def come_with_wrong_account(self, app: str) -> None:
         """A browser whose session failed for its account; `ended` is its cookie, and the link."""
@@ -164,7 +165,7 @@ class World:
         named = replace(granted.record, auth_session_id=done.id, account_name=self.agent)
         grant = replace(named, open_facts=open_facts)
         await harness.repository.save_grant(grant, expect=granted.generation)
-        self.arrivals[f"/connected/{app}"] = browser.cookies["oab_arrival"].value
+        self.arrivals[f"/connected/{app}"] = browser.cookies[arrival_name(f"/declined/{app}")].value
         self.connected[f"oab-{locator}"] = browser.cookies[f"oab-{locator}"].value
 
     async def operator(self) -> Walk:

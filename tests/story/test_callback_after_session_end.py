@@ -21,6 +21,7 @@ from oauthbroker.web.gate.browsers import ARRIVAL_SECONDS as SECONDS
 from tests.kit.callback_pages import (
     CALLBACK,
     UNKNOWN_STATE,
+    arrival_name,
     assert_already_connected,
     assert_error_page,
     without_request_id,
@@ -272,7 +273,8 @@ async def test_how_it_ended_is_shown_to_the_browser_that_comes_from_there_and_on
 async def test_a_made_up_arrival_shows_nothing(harness: Harness, forge: Callable[[str], str]) -> None:
     person, other = harness.browser(), harness.browser()
     await harness.connect(await harness.ask_link(), browser=person)
-    other.cookies.set("oab_arrival", forge(person.cookies["oab_arrival"].value), "127.0.0.1")
+    name = arrival_name("/connected/mail")
+    other.cookies.set(name, forge(person.cookies[name].value), "127.0.0.1")
     nothing = await harness.browser().open(f"{BASE}/connected/no-such-app")
     assert without_request_id(nothing) == without_request_id(await other.open(f"{BASE}/connected/mail"))
 
@@ -283,10 +285,10 @@ async def test_an_arrival_is_of_its_session_and_of_no_other(harness: Harness) ->
     await harness.connect(await harness.ask_link(), browser=person)
     files = await harness.ask_link("files")
     assert 200 == (await harness.connect(files, browser=other)).status
-    value = person.cookies["oab_arrival"].value
+    value = person.cookies[arrival_name("/connected/mail")].value
     until, proof = value[: value.index("-")], value[-43:]
     locator = files.auth_session_id.removeprefix("as-")
-    person.cookies.set("oab_arrival", f"{until}-{locator}-{proof}", "127.0.0.1")
+    person.cookies.set(arrival_name("/connected/files"), f"{until}-{locator}-{proof}", "127.0.0.1")
     assert 404 == (await person.open(f"{BASE}/connected/files")).status
 
 

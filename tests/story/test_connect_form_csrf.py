@@ -32,7 +32,7 @@ async def test_an_attackers_page_cannot_press_the_button_for_a_victim(filed: Har
     page = await victim.post(
         asked.authorization_url, [CONTINUE, ("csrf", mallorys_field)], initiator=await open_evil_site(victim)
     )
-    assert_error_page(page, Code.OWNER_BINDING_FAILED)
+    assert_error_page(page, Code.OWNER_BINDING_FAILED, "formElsewhere")
     assert before == tree(tmp_path)
     assert [] == [name for name in victim.cookies if name.startswith("oab-")]
 
@@ -60,7 +60,9 @@ async def test_a_form_with_everything_right_but_its_origin_is_refused(
     person = filed.browser()
     await person.open(asked.authorization_url)
     before = tree(tmp_path)
-    assert_error_page(await person.submit({"decision": decision}, headers=headers), Code.OWNER_BINDING_FAILED)
+    assert_error_page(
+        await person.submit({"decision": decision}, headers=headers), Code.OWNER_BINDING_FAILED, "formElsewhere"
+    )
     assert before == tree(tmp_path)
     await person.open(asked.authorization_url)
     assert 200 == (await person.submit()).status, "the person's own click still works"
@@ -115,7 +117,7 @@ async def test_a_field_that_is_not_this_browsers_and_this_tickets_is_refused(
     }.get(spoil, [("csrf", field)])
     before = tree(tmp_path)
     page = await person.submit([("decision", decision), *sent])
-    assert_error_page(page, Code.OWNER_BINDING_FAILED)
+    assert_error_page(page, Code.OWNER_BINDING_FAILED, "noCookie" if spoil == "no cookie" else "formOutdated")
     assert before == tree(tmp_path)
 
 

@@ -196,7 +196,7 @@ async def test_bob_sees_and_ends_nothing_of_alice_and_of_the_team(harness: Harne
             field = dict(page.form("csrf").fields)["csrf"]
             own = await bob.open(CONNECTIONS)
             answer = await bob.post(f"{CONNECTIONS}/{grant.id}/{action}", [("csrf", field)], initiator=own)
-            assert_error_page(answer, Code.OWNER_BINDING_FAILED)
+            assert_error_page(answer, Code.OWNER_BINDING_FAILED, "formOutdated")
     assert isinstance(await harness.ask(), Ready)
     assert isinstance(await harness.ask("team"), Ready)
 

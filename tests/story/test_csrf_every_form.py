@@ -190,7 +190,9 @@ async def test_a_form_that_says_it_is_from_elsewhere_does_nothing(
 ) -> None:
     person = await FORMS[path](harness)
     form, before = form_of(person.page, path), tree(tmp_path)
-    assert_error_page(await person.submit(form=form, headers=SPOILT_HEADERS[spoilt]), Code.OWNER_BINDING_FAILED)
+    assert_error_page(
+        await person.submit(form=form, headers=SPOILT_HEADERS[spoilt]), Code.OWNER_BINDING_FAILED, "formElsewhere"
+    )
     assert before == tree(tmp_path)
 
 
@@ -242,7 +244,7 @@ async def test_a_form_without_the_field_that_was_made_for_it_does_nothing(
     if spoilt == "no cookie" and "{ticket}" not in path and path not in WITHOUT_BROWSER_SESSION:
         assert page.status == 401 or page.location == f"{BASE}/admin/login", "no visit is opened"
     else:
-        assert_error_page(page, Code.OWNER_BINDING_FAILED)
+        assert_error_page(page, Code.OWNER_BINDING_FAILED, "noCookie" if spoilt == "no cookie" else "formOutdated")
     assert before == tree(tmp_path)
 
 

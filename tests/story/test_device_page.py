@@ -89,6 +89,7 @@ async def test_after_another_persons_sign_in_it_says_that_and_no_name(here: Worl
     page = await broker.browser().open(asked.authorization_url)
     assert 403 == page.status
     assert "a different account" in page.text
+    assert "Ask for a new link or code where you got this one" in page.text
     assert "mallory" not in page.text.lower()
 
 

@@ -136,6 +136,31 @@ async def test_another_person_or_a_weaker_sign_in_stays_out(
     assert [("GET /admin/callback", "notAllowed")] == [(it.route, it.code) for it in entries(harness, CallRefused)]
 
 
+async def test_after_a_refused_sign_in_the_login_asks_for_another_account(
+    harness: Harness, corp: IdentityProvider
+) -> None:
+    """The provider's own session would bring the same account each time."""
+    person = harness.browser()
+    await person.open(ADMIN_LOGIN)
+    first = await go_to_login(person)
+    assert "prompt" not in dict(parse_qsl(urlsplit(first).query))
+    await person.open(await corp.agree(first, "bob", browser=person))
+    second = await go_to_login(person)
+    assert "login" == dict(parse_qsl(urlsplit(second).query))["prompt"]
+    await person.open(await corp.agree(second, "alice", browser=person))
+    assert (303, ADMIN) == (person.page.status, person.page.location)
+
+
+async def test_who_signs_out_is_told_that_the_session_at_the_sign_in_service_goes_on(
+    harness: Harness, corp: IdentityProvider
+) -> None:
+    person = await sign_in(harness, corp)
+    await person.open(ADMIN)
+    await submit_form(person, "/leave")
+    assert "Your session at the sign-in service goes on" in (await person.follow()).text
+    assert await is_out(person)
+
+
 @pytest.mark.parametrize(
     ("harness", "claims"),
     [
@@ -377,7 +402,8 @@ async def test_a_sign_in_that_another_site_starts_is_refused(harness: Harness, s
     if spoilt == "cookie":
         person.cookies.drop()
     refused = await person.post(f"{ADMIN}/sign-in", fields, initiator=page, headers=headers)
-    assert_error_page(refused, Code.OWNER_BINDING_FAILED)
+    hint = {"origin": "formElsewhere", "field": "formOutdated", "cookie": "noCookie"}[spoilt]
+    assert_error_page(refused, Code.OWNER_BINDING_FAILED, hint)
 
 
 async def test_looking_needs_no_fresh_sign_in(harness: Harness, corp: IdentityProvider) -> None:

@@ -17,7 +17,7 @@ from oauthbroker.model.static_credential import Placement, StaticCredential
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit import planted_records
-from tests.kit.callback_pages import assert_error_page
+from tests.kit.callback_pages import arrival_name, assert_error_page
 from tests.kit.running_broker import ALICE, BASE, BOB, Harness, global_app, running, turn, user_app
 from tests.story.binding_kit import ALICE as ACME_ALICE
 from tests.story.binding_kit import broker_login, corp_turn, login_app, settings_for
@@ -141,7 +141,9 @@ async def test_another_browser_or_a_late_one_gets_nothing(harness: Harness, take
     if taken == "five minutes":
         harness.clock.advance(301)
     else:
-        person.cookies.drop(f"oab-{locator_of(asked.auth_session_id)}" if "session" in taken else "oab_arrival")
+        person.cookies.drop(
+            f"oab-{locator_of(asked.auth_session_id)}" if "session" in taken else arrival_name("/connected/mail")
+        )
     page = await person.submit(form=form)
     assert page.status in {400, 404}, page.text
     assert 401 == (await person.open(CONNECTIONS)).status

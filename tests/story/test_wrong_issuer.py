@@ -109,7 +109,7 @@ def test_the_words_of_a_wrong_configuration_do_not_say_that_the_client_was_refus
     """The code also stands for a wrong issuer, an endpoint that is missing and a request that was refused."""
     english, korean = (Code.APP_MISCONFIGURED.sentence(locale) for locale in ("en", "ko"))
     assert "issuer" in english
-    assert "issuer" in korean
+    assert "발급자" in korean
     assert "refuse" not in english
     assert "거부" not in korean
 

@@ -229,7 +229,7 @@ def a_browser_that_came_back(at: datetime, _: datetime) -> Waits:
 
     cookie = at_time(at).arrived("/", "A" * 22).headers["set-cookie"].partition(";")[0]
     request = Request({"type": "http", "headers": [(b"cookie", cookie.encode())]})
-    return lambda now: at_time(now).arrived_from(request) is not None
+    return lambda now: at_time(now).arrived_from(request, "/") is not None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from oauthbroker.cli.output.column_widths import Layout
 from oauthbroker.cli.output.pager import page
+from oauthbroker.core.shapes import shapes
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -83,7 +84,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> None:
 
 def shown(text: str) -> str:
     """Return the text with terminal control characters escaped."""
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    return "".join(char if fits else f"\\u{ord(char):04x}" for char, fits in shapes(text))
 
 
 def counted(count: int, what: str) -> str:

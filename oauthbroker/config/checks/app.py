@@ -14,6 +14,7 @@ from oauthbroker.config.values.preset_merge import MCP, Merged, provider_options
 from oauthbroker.config.written.client_spec import ClientSpec
 from oauthbroker.core.header_names import spelled_text
 from oauthbroker.core.path_steps import climbs
+from oauthbroker.core.shapes import has_shape
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.connect_params import params_in
 from oauthbroker.model.provider_networks import is_loopback
@@ -44,7 +45,7 @@ def check_provider(app: Merged) -> None:
     spec, preset = app.spec, app.preset
     if spec.subject_mode is None:
         app.written.missing(("subjectMode",), "write subjectMode: global or subjectMode: user")
-    if spec.title is not None and not (spec.title.isprintable() and spec.title.strip() and len(spec.title) <= 100):
+    if spec.title is not None and not (has_shape(spec.title) and spec.title.strip() and len(spec.title) <= 100):
         app.written.refuse(("title",), "not a title", "write one line of at most 100 characters")
     if spec.provider is not None and not _PROVIDER.fullmatch(spec.provider):
         app.written.refuse(("provider",), "not a usable name", "use letters, digits, '-', '_' and '.', at most 64")

@@ -14,6 +14,7 @@ from oauthbroker.config.checks.broker import page_problem
 from oauthbroker.config.reading.files import read_plain
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.written.broker_spec import BrokerSpec, PagesSpec
+from oauthbroker.core.shapes import has_shape
 from oauthbroker.model.settings import Branding, Logo
 
 MAX_LOGO_BYTES: Final = 128 * 1024
@@ -36,7 +37,7 @@ def branding_of(broker: Written[BrokerSpec]) -> Branding:
 
 def _name(broker: Written[BrokerSpec], spec: PagesSpec) -> str:
     name = spec.name or ""
-    if spec.name is not None and not (name.strip() and name.isprintable() and len(name) <= LONGEST_NAME):
+    if spec.name is not None and not (name.strip() and has_shape(name) and len(name) <= LONGEST_NAME):
         broker.refuse(("pages", "name"), "not a name", f"write one line of at most {LONGEST_NAME} characters")
         return ""
     return name.strip()

@@ -12,6 +12,7 @@ from oauthbroker.config.values.preset_merge import MCP, Merged
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.config.written.resource_specs import ConnectParamSpec
 from oauthbroker.core.patterns import is_pattern
+from oauthbroker.core.shapes import has_shape
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.connect_params import LABEL, WORD, ConnectParam, filled, is_safe, params_in
 from oauthbroker.model.provider_api import is_host_name
@@ -75,7 +76,7 @@ def _problem(app: Merged, name: str, written: ConnectParamSpec, others: Sequence
         return "also in params, where it has one value for all", "keep one of the two"
     if written.pattern is not None and (problem := _pattern_problem(written.pattern)):
         return problem
-    if written.title is not None and not (written.title.isprintable() and 0 < len(written.title.strip()) <= 100):
+    if written.title is not None and not (has_shape(written.title) and 0 < len(written.title.strip()) <= 100):
         return "its title is none", "write one line of at most 100 characters"
     if written.one_of is not None and (len({*written.one_of}) < max(1, len(written.one_of))):
         return "oneOf is empty, or has a value twice", "write each value once"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hmac
 import re
 from datetime import timedelta
+from hashlib import sha256
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,6 +27,15 @@ ARRIVAL_SECONDS = 300  # for the way to the clean page, also through a runtime's
 _ARRIVAL = re.compile(r"([0-9]{1,12})-([A-Za-z0-9_-]{22})-([A-Za-z0-9_-]{43})")
 
 
+class FormRefusedError(BrokerError):
+    """`ownerBindingFailed` for a form of ours that was not given to this browser. `hint` says why, as far as it can be
+    told; `page` is the address of the page with the form, to be loaded again."""
+
+    def __init__(self, hint: str, page: str, note: str) -> None:
+        super().__init__(Code.OWNER_BINDING_FAILED, note=note)
+        self.hint, self.page = hint, page
+
+
 class Browsers:
     """Paths begin with a slash and stand below `publicBaseUrl`."""
 
@@ -37,7 +47,7 @@ class Browsers:
         self._secure = settings.public_base_url.startswith("https:")
         self._key_name = csrf.browser_cookie_name(secure=self._secure)
         # no session's cookie has this name: theirs end in a locator, after `oab-`
-        self._arrival_name = "__Host-oab_arrival" if self._secure else "oab_arrival"
+        self._arrival_prefix = "__Host-oab_arrival-" if self._secure else "oab_arrival-"
         self._locale = settings.locale
 
     def locale(self, request: Request, of_turn: Locale | None = None) -> Locale:
@@ -71,14 +81,17 @@ class Browsers:
         """Return the hidden field of the form for `path`, in the browser of that key."""
         return csrf.csrf_token(self._mac, key, path)
 
-    async def form(self, request: Request, key: str | None, path: str) -> dict[str, str]:
+    async def form(self, request: Request, key: str | None, path: str, page: str = "") -> dict[str, str]:
         """Return the fields of our own page's form, from the browser and to the path that it was made for (case 87).
-        Raises `ownerBindingFailed`, `requestInvalid`."""
+        `page` is the path of the page with the form, if that is another one. Raises `ownerBindingFailed`,
+        `requestInvalid`."""
+        page = self.url(page or path)
         if not csrf.same_origin(request.headers, self._origin):
-            raise BrokerError(Code.OWNER_BINDING_FAILED, note="the form came from elsewhere")
+            raise FormRefusedError("formElsewhere", page, "the form came from elsewhere")
         fields = await read_form(request)
         if not csrf.csrf_matches(self._mac, key, path, fields.get(CSRF_FIELD)):
-            raise BrokerError(Code.OWNER_BINDING_FAILED, note="the form was not given to this browser")
+            hint = "formOutdated" if csrf.has_cookie(request.headers, self._key_name) else "noCookie"
+            raise FormRefusedError(hint, page, "the form was not given to this browser")
         return fields
 
     def session(self, request: Request, name: str) -> str | None:
@@ -90,20 +103,26 @@ class Browsers:
         named = csrf.session_cookie_name(name, secure=self._secure)
         return csrf.cookie_header(named, value, secure=self._secure, max_age=seconds)
 
-    def arrived(self, path: str, locator: str) -> Response:
-        """Redirect to a clean page that tells this browser alone how its session ended.
+    def arrived(self, path: str, locator: str, result: str = "") -> Response:
+        """Redirect to a clean page that tells this browser alone how its session ended. `result` is the path of that
+        page, where another one comes first.
 
         The cookie holds the session's locator and its own end, under a MAC, so nothing is stored. A later session
-        replaces it.
+        replaces it where its result has the same path.
         """
         until = str(int((self.clock.now() + timedelta(seconds=ARRIVAL_SECONDS)).timestamp()))
         value = f"{until}-{locator}-{csrf.tag(self._mac, 'arrival', until, locator)}"
-        cookie = csrf.cookie_header(self._arrival_name, value, secure=self._secure, max_age=ARRIVAL_SECONDS)
+        name = self._arrival_name(result or path)
+        cookie = csrf.cookie_header(name, value, secure=self._secure, max_age=ARRIVAL_SECONDS)
         return self.see_other(path, cookie)
 
-    def arrived_from(self, request: Request) -> str | None:
-        """Return the locator of the session that this browser just came from; None without one, or too long ago."""
-        found = _ARRIVAL.fullmatch(csrf.read_cookie(request.headers, self._arrival_name) or "")
+    def _arrival_name(self, path: str) -> str:
+        return self._arrival_prefix + sha256(path.encode()).hexdigest()[:32]
+
+    def arrived_from(self, request: Request, path: str) -> str | None:
+        """Return the locator of the session whose result this browser just came to see at a path; None without one, or
+        too long ago."""
+        found = _ARRIVAL.fullmatch(csrf.read_cookie(request.headers, self._arrival_name(path)) or "")
         if found is None:
             return None
         until, locator, proof = found.groups()

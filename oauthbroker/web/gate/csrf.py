@@ -92,6 +92,12 @@ def cookie_header(name: str, value: str, *, secure: bool, max_age: int) -> str:
     return f"{name}={value}; Path=/; Max-Age={max_age}; HttpOnly; SameSite=Lax" + ("; Secure" if secure else "")
 
 
+def has_cookie(headers: Headers, prefix: str) -> bool:
+    """Return whether a browser sends any cookie whose name begins like ours."""
+    pairs = (pair.strip(" \t") for header in headers.getlist("cookie") for pair in header.split(";"))
+    return any(pair.startswith(prefix) for pair in pairs)
+
+
 def read_cookie(headers: Headers, name: str) -> str | None:
     """Return the value of our cookie `name`, or None: absent, doubled (cookie tossing), quoted or misshapen.
 

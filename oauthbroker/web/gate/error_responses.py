@@ -1,4 +1,5 @@
-"""Errors as answers: RFC 9457 JSON for machines, a page for people. The same code, sentence and status in both."""
+"""Errors as answers: RFC 9457 JSON for machines, a page for people. The same code and status in both, and the same
+sentence unless that is for programs."""
 
 from __future__ import annotations
 
@@ -12,11 +13,12 @@ from starlette.responses import JSONResponse, Response
 
 from oauthbroker.authorization.page_results import AlreadyConnected
 from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.web.gate.browsers import FormRefusedError
 from oauthbroker.web.html.ending_html import Outcome, render_outcome
 from oauthbroker.web.html.rendering import Page
 from oauthbroker.web.middleware.access_log import note_refusal, request_id
 from oauthbroker.web.middleware.security_headers import security_headers
-from oauthbroker.web.words import PAGES, locale_of
+from oauthbroker.web.words import ERRORS, PAGES, locale_of
 
 _OUTCOMES: dict[Code, Outcome] = {
     Code.PROVIDER_DENIED: "denied",
@@ -42,9 +44,24 @@ def error_page(error: BrokerError, locale: Locale, *, reference: str = "", statu
         leads = {"person": text.connected_lead_own, "program": text.connected_lead_program}
         said = leads.get(error.asker, text.connected_lead)
         return render_outcome("connected", error.code, name, locale, reference=reference, status=status, sentence=said)
-    outcome = _OUTCOMES.get(error.code, "failed")
-    sentence = error.message(locale)
-    return render_outcome(outcome, error.code, None, locale, reference=reference, status=status, sentence=sentence)
+    outcome = "missing" if error.hint == "linkCut" else _OUTCOMES.get(error.code, "failed")
+    page = error.page if isinstance(error, FormRefusedError) else ""
+    return render_outcome(
+        outcome,
+        error.code,
+        None,
+        locale,
+        reference=reference,
+        status=status,
+        sentence=_sentence(error, locale),
+        again=page,
+    )
+
+
+def _sentence(error: BrokerError, locale: Locale) -> str:
+    """Return the sentence for a person: that of pages, unless the error knows more of its case."""
+    knows_more = error.hint or error.sentence or (error.lasting and error.code is Code.STORE_UNAVAILABLE)
+    return error.message(locale) if knows_more else ERRORS[locale].get(error.code, error.message(locale))
 
 
 def problem(

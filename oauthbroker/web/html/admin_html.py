@@ -90,8 +90,9 @@ def wrong_words(layout: AdminLayout, refused: BrokerError, host: str) -> str:
     return text.login_failed
 
 
-def render_left(layout: AdminLayout) -> Page:
-    return render_end("connected", layout.text.left_title, layout.text.left_lead, layout.locale)
+def render_left(layout: AdminLayout, *, by_key: bool) -> Page:
+    lead = layout.text.left_lead if by_key else layout.text.left_lead_login
+    return render_end("connected", layout.text.left_title, lead, layout.locale)
 
 
 def render_overview(layout: AdminLayout, apps: Sequence[AppState], *, failure: bool) -> Page:

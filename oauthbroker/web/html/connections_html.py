@@ -59,7 +59,8 @@ def render_connections(layout: UserLayout, services: Sequence[Service], *, done:
     """Render the connections and requests of the subjects of one browser session, app by app. `done`: a word of ours in
     the address for a finished action; any other word is ignored."""
     cards = [(each, _card(layout, each.connection) if each.connection else None) for each in services]
-    message = layout.text.done_disconnected if done == "disconnected" else ""
+    text = layout.text
+    message = {"disconnected": text.done_disconnected, "nothing": text.done_nothing}.get(done, "")
     return layout.page("connections", layout.text.title, done=message, services=cards, brand_of=brand_of)
 
 
@@ -83,7 +84,7 @@ def render_ending(ending: Ending, locale: Locale) -> Page:
 def render_end(kind: str, title: str, lead: str, locale: Locale) -> Page:
     """Render the page at the end of a browser session, or in its place."""
     status = 200 if kind == "connected" else 401
-    words: dict[str, Any] = {"kind": kind, "title": title, "heading": title, "lead": lead, "reference": ""}
+    words: dict[str, Any] = {"kind": kind, "title": title, "heading": title, "lead": lead, "reference": "", "again": ""}
     return page("outcome.html", locale, status=status, **words)
 
 

@@ -17,6 +17,7 @@ from oauthbroker.authorization.page_results import Invitation, Step
 from oauthbroker.core.clock import printed
 from oauthbroker.core.dataclasses import KW_ONLY, dataclass, field
 from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.core.shapes import shaped, without_stray_joiners
 from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.provider_api import ApiHost
 from oauthbroker.model.token_results import DevicePrompt
@@ -143,8 +144,8 @@ def typed_params(fields: Mapping[str, str]) -> dict[str, str]:
 
 def typed_label(fields: Mapping[str, str]) -> str:
     """Return the person's own name for the account: printable, in one line, at most 40 characters."""
-    printable = "".join(char if char.isprintable() else " " for char in fields.get(LABEL, ""))
-    return " ".join(printable.split())[:LONGEST_LABEL].strip()
+    said = " ".join(shaped(fields.get(LABEL, "")).split())
+    return without_stray_joiners(said[:LONGEST_LABEL]).strip()
 
 
 def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Page:

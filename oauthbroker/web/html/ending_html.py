@@ -72,16 +72,19 @@ def render_outcome(
     status: int | None = None,
     reference: str = "",
     sentence: str = "",
+    again: str = "",
 ) -> Page:
     """Render the outcome. With a code, its sentence and status; without, the same fixed words for every cause.
 
     `reference` is the request id, shown on `failed` pages to quote when asking for help. `status` overrides,
-    and so does `sentence`, which fills in the words of an error.
+    and so does `sentence`, which fills in the words of an error. `again` is the address of a page to be loaded again.
     """
     titles, lead = _ending(outcome, app_name, locale)
     lead = sentence or (BrokerError(code).message(locale) if code else lead)
     status = status or (BrokerError(code).status if code else _STATUS[outcome])
-    return page("outcome.html", locale, status=status, kind=outcome, **titles, lead=lead, reference=reference)
+    return page(
+        "outcome.html", locale, status=status, kind=outcome, **titles, lead=lead, reference=reference, again=again
+    )
 
 
 def _ending(outcome: Outcome, app_name: str | None, locale: Locale) -> tuple[Titles, str]:

@@ -10,12 +10,12 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.shapes import JOINERS, without_stray_joiners
 from oauthbroker.web.html.korean_particles import particle
 
 Titles = dict[str, Any]
 _PLAIN = re.compile("[ -~]*")
 _FIELD = re.compile(r"\{(\w+)(?::([^{}]+))?\}")
-_JOINERS = "\u200c\u200d"  # Persian words and joined emoji need them
 _MARKS_IN_A_ROW = 4  # more stacked accents than any script uses
 HOST_LIMIT = 260  # a DNS name and a port
 _AUTHORITY = re.compile(r"[A-Za-z]+://([^/?#\\]*)")
@@ -29,7 +29,7 @@ def shown(text: str, limit: int = 80) -> str:
     clean = " ".join(_visible(text[: 8 * limit]).split())
     if len(clean) <= limit and len(text) <= 8 * limit:
         return clean
-    return clean[: limit - 1].rstrip(" " + _JOINERS) + "\u2026"
+    return clean[: limit - 1].rstrip(" " + JOINERS) + "\u2026"
 
 
 def _visible(text: str) -> str:
@@ -42,9 +42,9 @@ def _visible(text: str) -> str:
         marks = marks + 1 if category in {"Mn", "Me"} else 0
         if category in {"Cc", "Zl", "Zp", "Zs"}:
             kept.append(" ")
-        elif marks <= _MARKS_IN_A_ROW and (category[0] != "C" or character in _JOINERS):
+        elif marks <= _MARKS_IN_A_ROW and (category[0] != "C" or character in JOINERS):
             kept.append(character)
-    return "".join(kept)
+    return without_stray_joiners("".join(kept))
 
 
 def isolated(text: str, limit: int = 80) -> Markup:

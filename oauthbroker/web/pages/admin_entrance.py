@@ -96,7 +96,8 @@ class AdminEntrance:
         page_user, key = await self._page_users.admit(request), await self._form_key(request)
         fields = await self._page_users.form(request, key, HOME + "/sign-in")
         sign_in = self._signs.begin(fields.get("to", ""), again=page_user is not None)
-        url = (await self._admin.login.url(sign_in.attempt, again=sign_in.again)).reveal()
+        other = "other" in fields
+        url = (await self._admin.login.url(sign_in.attempt, again=sign_in.again, other=other)).reveal()
         page = render_leaving(url, LOGIN_NAME, host_of(url), self._page_users.locale(request))
         return page.response(set_cookies=[self._signs.cookie(sign_in)])
 
@@ -131,7 +132,7 @@ class AdminEntrance:
         return await self._page_users.leave(request, page_user, HOME)
 
     async def show_left(self, request: Request) -> Response:
-        return views.render_left(self._layout(request, "")).response()
+        return views.render_left(self._layout(request, ""), by_key=self._admin.login.operators is None).response()
 
     def only(self, handler: PageUserHandler) -> Handler:
         """`handler` for operators; all other browsers go to the login page."""

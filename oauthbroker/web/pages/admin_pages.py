@@ -134,13 +134,15 @@ class AdminPages:
 
     async def ask_revoke(self, request: Request, page_user: PageUser) -> Response:
         row, _ = await self._overview.grant(request.path_params["grant"])
+        if row.revoked:
+            return self._done(f"/grants/{row.id}", "nothing")
         return views.render_revoke(self._layout(request, page_user.key), row).response()
 
     async def revoke(self, request: Request, page_user: PageUser) -> Response:
         grant_id = request.path_params["grant"]
         await self._page_users.form(request, page_user.key, f"{HOME}/grants/{grant_id}/revoke")
-        await self._admin.revoke(page_user.browser_session, grant_id)
-        return self._page_users.see_other(f"{HOME}/grants/{grant_id}?done=revoked")
+        done = await self._admin.revoke(page_user.browser_session, grant_id)
+        return self._done(f"/grants/{grant_id}", "revoked" if done is not None else "nothing")
 
     async def cancel(self, request: Request, page_user: PageUser) -> Response:
         session_id = request.path_params["session"]

@@ -59,7 +59,8 @@ class ConnectionsPages:
     async def accept_invitation(self, request: Request) -> Response:
         """Accept the invitation: the link is used up, and this browser is admitted."""
         ticket = request.path_params["ticket"]
-        await self._page_users.form(request, self._page_users.key(request), f"{LINK_PATH}/{ticket}")
+        path = f"{LINK_PATH}/{ticket}"
+        await self._page_users.form(request, self._page_users.key(request), path, path)
         if await self._is_in_by(ticket, request):
             return self._page_users.see_other(HOME)
         return self._page_users.enter(HOME, await self._connections.open(ticket))
@@ -84,8 +85,8 @@ class ConnectionsPages:
     async def disconnect(self, request: Request, page_user: PageUser) -> Response:
         grant = request.path_params["grant"]
         await self._page_users.form(request, page_user.key, f"{HOME}/{grant}/disconnect")
-        await self._connections.disconnect(page_user.browser_session, grant)
-        return self._page_users.see_other(HOME + "?done=disconnected")
+        done = await self._connections.disconnect(page_user.browser_session, grant)
+        return self._page_users.see_other(f"{HOME}?done={'nothing' if done is None else 'disconnected'}")
 
     def reconnect(self, way: str) -> PageUserHandler:
         """Redirect to the connect page, which asks for consent as usual: with `switch` for another account."""

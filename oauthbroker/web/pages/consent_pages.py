@@ -185,8 +185,9 @@ class ConsentPages:
 
         async def arrive(request: Request, query: bytes) -> Response:
             came = await self.consent.arrive(app, query, self._cookies_of(request), request.path_params)
-            place = f"{NEXT}/as-{came.locator}" if came.code_is_pending else f"/connected/{app.name}"
-            return self.browsers.arrived(place, came.locator)
+            result = f"/connected/{app.name}"
+            place = f"{NEXT}/as-{came.locator}" if came.code_is_pending else result
+            return self.browsers.arrived(place, came.locator, result)
 
         return partial(self._came_back, answer=arrive, code_param=app.habits.code_param)
 
@@ -249,7 +250,7 @@ class ConsentPages:
         return render_private(self.browsers.locale(request)).response()
 
     async def _checked_decision(self, request: Request, ticket: str) -> Mapping[str, str]:
-        fields = await self.browsers.form(request, self.browsers.key(request), ticket)
+        fields = await self.browsers.form(request, self.browsers.key(request), ticket, f"/connect/{ticket}")
         decision = fields.get(DECISION_FIELD)
         if decision not in {CONTINUE, CANCEL}:
             raise BrokerError(Code.REQUEST_INVALID, note="decision")

@@ -21,6 +21,7 @@ from oauthbroker.web.html.ending_html import CHOICE_FIELD
 from oauthbroker.web.html.form_routes import route
 
 CONNECTED = "/connected/{app}"
+DECLINED = "/declined/{app}"
 CHOICE = "/next/{session}/choice"
 _NUMBER = re.compile(r"[0-9]{1,3}")
 
@@ -37,13 +38,13 @@ class EndingPages:
         return [
             route(CONNECTED, self.show_connected, "GET"),
             route(CONNECTED, self.open_connections, "POST"),
-            route("/declined/{app}", self.show_declined, "GET"),
+            route(DECLINED, self.show_declined, "GET"),
             route(CHOICE, self.choose, "POST"),
         ]
 
     async def show_connected(self, request: Request) -> Response:
         """Show the result at a clean address after the callback, so that no code stays in the history (case 92)."""
-        ending = await self._just_ended(request, None)
+        ending = await self._just_ended(request)
         locale, key = self.browsers.locale(request, ending.locale), self.browsers.key(request)
         if ending.candidates:
             path = CHOICE.format(session=f"as-{ending.locator}")
@@ -57,7 +58,7 @@ class EndingPages:
         """Handle the button to the user's connections, in the browser that has just proven to be that user."""
         path = CONNECTED.format(app=request.path_params["app"])
         await self.browsers.form(request, self.browsers.key(request), path)
-        ending = await self._just_ended(request, None)
+        ending = await self._just_ended(request)
         if not ending.user:
             raise BrokerError(Code.STATE_UNKNOWN, note="this browser has not proven to be the user")
         return await self.enter(request, ending.user, ending.locator)
@@ -65,7 +66,8 @@ class EndingPages:
     async def choose(self, request: Request) -> Response:
         """Handle the user's choice, and show the result anew. Without a choice the page comes again."""
         session = request.path_params["session"]
-        fields = await self.browsers.form(request, self.browsers.key(request), CHOICE.format(session=session))
+        key, path = self.browsers.key(request), CHOICE.format(session=session)
+        fields = await self.browsers.form(request, key, path, f"/next/{session}")
         locator, said = locator_of(session), fields.get(CHOICE_FIELD, "")
         if not _NUMBER.fullmatch(said):
             raise BrokerError(Code.REQUEST_INVALID, note="choice")
@@ -73,17 +75,17 @@ class EndingPages:
         return self.browsers.arrived(f"/connected/{app.name}", locator)
 
     async def show_declined(self, request: Request) -> Response:
-        ending = await self._just_ended(request, Code.PROVIDER_DENIED)
+        ending = await self._just_ended(request, DECLINED, Code.PROVIDER_DENIED)
         locale = self.browsers.locale(request, ending.locale)
         return ending_html.render_outcome("denied", None, ending.app.display_name, locale).response()
 
-    async def _just_ended(self, request: Request, code: Code | None) -> AuthorizationEnd:
+    async def _just_ended(self, request: Request, place: str = CONNECTED, code: Code | None = None) -> AuthorizationEnd:
         """Return the end of this browser's session, if that was with `code`. Every other browser is told that there is
         nothing here, for every name of an app."""
-        locator, ending = self.browsers.arrived_from(request), None
+        app, ending = request.path_params["app"], None
+        locator = self.browsers.arrived_from(request, place.format(app=app))
         if locator is not None:
-            cookie = self.browsers.session(request, locator)
-            ending = await self.consent.outcome(request.path_params["app"], locator, cookie)
+            ending = await self.consent.outcome(app, locator, self.browsers.session(request, locator))
         if ending is None or ending.code is not code:
             raise HTTPException(404)
         return ending

@@ -40,6 +40,9 @@ class PageUsers(Browsers):
         self.pages: Pages = pages
         self.browser_sessions = browser_sessions
 
+    async def form(self, request: Request, key: str | None, path: str, page: str = "") -> dict[str, str]:
+        return await super().form(request, key, path, page or f"/{self.pages}")
+
     async def admit(self, request: Request) -> PageUser | None:
         cookie = self.cookie(request)
         browser_session = await self.browser_sessions.admit(cookie, self.pages)

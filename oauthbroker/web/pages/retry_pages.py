@@ -46,7 +46,7 @@ class RetryPages:
     async def again(self, request: Request) -> Response:
         """Redirect to the connect page of the new link, which asks for consent as usual."""
         locator = locator_of(request.path_params["session"])
-        await self.browsers.form(request, self.browsers.key(request), _path(locator))
+        await self.browsers.form(request, self.browsers.key(request), _path(locator), f"/next/as-{locator}")
         ticket = await self.retrying.retry_session(locator, self.browsers.session(request, locator))
         return self.browsers.see_other(f"/connect/{ticket}")
 

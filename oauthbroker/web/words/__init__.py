@@ -27,6 +27,8 @@ SECTIONS = {locale: _FILES.get(locale, _FILES["en"]) for locale in LOCALES}
 PAGES = {locale: Words(sections["pages"]) for locale, sections in SECTIONS.items()}
 CONNECTIONS = {locale: Words(sections["connections"]) for locale, sections in SECTIONS.items()}
 ADMIN = {locale: Words(sections["admin"]) for locale, sections in SECTIONS.items()}
+ERRORS = {locale: sections["errors"] for locale, sections in SECTIONS.items()}
+"""What a page says in place of an error's sentence for programs, by its code."""
 
 
 def locale_of(accept_language: str | None, default: Locale) -> Locale:

@@ -191,6 +191,16 @@ async def test_a_search_for_a_whole_subject_shows_it_in_the_first_window() -> No
     assert {it.id for it in MANY.grants if it.subject == last.subject} <= {it.id for it in found}
 
 
+async def test_a_search_for_an_account_of_an_app_looks_through_the_first_grants_of_that_app() -> None:
+    of_app = [it for _, it in MANY.placed if it.app == "chat"][:LOOKED]
+    wanted = of_app[-1]
+    found = await GrantPages(MANY, TestClock()).numbered(GrantFilter(text=f"chat@{wanted.account}"))
+    assert MANY.placed.index((place_of(wanted), wanted)) > LOOKED
+    assert wanted.id in {it.id for it in found.rows}
+    other = GrantFilter(text=f"chat@{wanted.account}", app="mail")
+    assert [] == [*(await GrantPages(MANY, TestClock()).numbered(other)).rows]
+
+
 async def test_a_sample_is_all_of_a_few_and_an_estimate_of_many() -> None:
     few = await GrantPages(Store(99), TestClock()).sample()
     assert (99, 1.0) == (len(few.rows), few.times)

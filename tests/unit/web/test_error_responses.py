@@ -1,8 +1,9 @@
-"""An error reads the same to a machine and to a person: one code, one sentence, one status."""
+"""An error is the same to a machine and to a person: one code, one status, and a sentence that its reader can follow."""
 
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from starlette.datastructures import Headers
@@ -12,6 +13,7 @@ from starlette.routing import Route
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.web.gate.error_responses import error_page, problem, wants_page
+from oauthbroker.web.words import ERRORS
 from tests.unit.web.kit import Document, a_site, ask
 
 
@@ -84,8 +86,38 @@ async def test_form_and_language_follow_the_request():
     page = await ask(site.app, "/", headers=[("accept", "text/html")])
     english = await ask(site.app, "/", headers=[("accept", "text/html"), ("accept-language", "en")])
     machine = await ask(site.app, "/", headers=[("accept-language", "en")])
-    assert BrokerError(Code.RATE_LIMITED).message("ko") in page.text
-    assert BrokerError(Code.RATE_LIMITED).message("en") in english.text
+    assert ERRORS["ko"][Code.RATE_LIMITED] in page.text
+    assert ERRORS["en"][Code.RATE_LIMITED] in english.text
     assert BrokerError(Code.RATE_LIMITED).message("en") == machine.json["detail"]
     assert [answer.headers["retry-after"] for answer in (page, english, machine)] == ["9"] * 3
     assert page.headers["content-language"] == "ko"
+
+
+# What the API, tools and commands alone are told.
+FOR_PROGRAMS = {
+    Code.OAUTH_APP_NOT_FOUND, Code.SUBJECT_UNAVAILABLE, Code.ACCOUNT_REQUIRED, Code.ACCOUNT_FORBIDDEN,
+    Code.ACCOUNTS_INVALID, Code.SCOPE_NOT_ALLOWED, Code.APP_FORBIDDEN, Code.MIN_TTL_UNSATISFIABLE,
+    Code.DEVICE_CODE_UNSUPPORTED, Code.SCOPE_INSUFFICIENT, Code.REAUTH_REQUIRED, Code.REFRESH_IN_PROGRESS,
+    Code.REFRESH_REFUSED, Code.REFRESH_UNCERTAIN, Code.FACT_MISSING, Code.UNAUTHENTICATED, Code.TURN_ENDED,
+    Code.LEASE_LOST, Code.IDEMPOTENCY_CONFLICT, Code.AGENT_FORWARDED, Code.UNSUPPORTED_MEDIA_TYPE,
+    Code.TOKEN_INJECTED_ONLY, Code.API_NOT_DECLARED, Code.API_HOST_FORBIDDEN, Code.API_METHOD_FORBIDDEN,
+    Code.API_PATH_FORBIDDEN, Code.BODY_NOT_REPEATABLE, Code.BROKER_UNREACHABLE, Code.BROKER_ANSWER_INVALID,
+    Code.METHOD_NOT_ALLOWED, Code.NOT_FOUND, Code.STORE_FORMAT,
+}  # fmt: skip
+OF_PROGRAMS = re.compile(
+    r"OAuthApp|turn\.|spec\.|Seconds\b|\bSend only|\bSend less|\bcalls?\b|\bAsk again|oauthbroker (?!audit|check)|\bbundle\b"
+)
+
+
+@pytest.mark.parametrize("code", sorted({*Code} - FOR_PROGRAMS))
+def test_a_page_says_nothing_that_only_a_program_could_do(code: Code):
+    said = Document(error_page(BrokerError(code), "en").html).text
+    assert [] == OF_PROGRAMS.findall(said), said
+
+
+def test_a_sentence_that_knows_more_of_its_case_goes_before_that_of_pages():
+    refused = BrokerError(Code.OWNER_BINDING_FAILED)
+    refused.hint = "signInRefused"
+    assert refused.message("en") in Document(error_page(refused, "en").html).text
+    lasting = BrokerError(Code.STORE_UNAVAILABLE, lasting=True)
+    assert lasting.message("en") in Document(error_page(lasting, "en").html).text
