@@ -53,8 +53,8 @@ _REASONS: Final = (
 )
 _PASSING: Final = re.compile(
     f"{FULL}|{SILENT}|refused|No such file|timeout|timed out|unexpected|SYSCALL|has been closed|starting up"
-    "|shutting down|session is read-only|in hot standby mode|recovery mode|not yet accepting|connection is (closed|lost)"
-    "|terminating|consuming input|sending|[Tt]emporary failure|[Tt]ry again|EAI_AGAIN"
+    "|shutting down|session is read-only|in hot standby mode|recovery mode|not yet accepting|connection is closed"
+    "|connection is lost|terminating|consuming input|sending|[Tt]emporary failure|[Tt]ry again|EAI_AGAIN"
 )
 
 
