@@ -407,6 +407,22 @@ async def test_calls_fail_with_the_cause_at_once_while_the_database_answers_no_s
         assert time.monotonic() - freed < 3
 
 
+async def test_a_start_meets_a_locked_table_as_a_database_that_is_away(
+    prepared: postgres.Server, tmp_path: Path, url: Secret
+) -> None:
+    postgres.open_postgres_store(url, tmp_path)
+    with psycopg.connect(url.reveal()) as locked:
+        locked.execute("lock table oauthbroker.entry in access exclusive mode")
+        asyncio.get_running_loop().call_later(20, locked.close)
+        refused = await refusal(settings(tmp_path), {ENV: url.reveal()})
+        assert not locked.closed
+    assert (Code.STORE_UNAVAILABLE, True, False) == (
+        refused.code,
+        "answers no statement" in str(refused),
+        refused.lasting,
+    )
+
+
 async def test_a_statement_that_waits_for_a_row_takes_the_database_from_no_other_call(
     url: Secret, tmp_path: Path, identity_provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

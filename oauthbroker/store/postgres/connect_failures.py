@@ -19,8 +19,11 @@ _ENCODED: Final = "in its password write @ as %40 and / as %2F"
 NOT_A_URL: Final = f"not a database's URL: write postgresql://USER:PASSWORD@HOST:5432/NAME?PARAMETERS; {_ENCODED}"
 FULL: Final = "too many (clients|connections)|connection slots are reserved|connections allowed"
 SILENT: Final = "no statement is answered"
+NO_STATEMENT: Final = (
+    "it accepts connections, and answers no statement: look in pg_locks for a lock, or behind its pooler"
+)
 _REASONS: Final = (
-    (SILENT, "it accepts connections, and answers no statement: look in pg_locks for a lock, or behind its pooler"),
+    (SILENT, NO_STATEMENT),
     (FULL, "all its connections are taken: end idle ones, raise max_connections or the user's limit"),
     ("root certificate file", "there is no file of its authority: set sslrootcert=FILE, or sslrootcert=system"),
     ("valid client certificate", "it asks for a client certificate: set sslcert=FILE and sslkey=FILE in the URL"),
