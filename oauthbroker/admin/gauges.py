@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -18,6 +19,7 @@ from oauthbroker.repository.repository import SharedStore
 from oauthbroker.repository.session_limits import OpenSessions
 
 ROW = "device code "  # authorization/device_codes.py keeps a circuit of this name for an app's codes
+PATIENCE_SECONDS = 2.0  # for the store: Prometheus gives a scrape ten seconds, and is to see that the store is away
 LOOK_SECONDS = 30.0  # how old the figures of the queues may be: looking reads every agent's index
 
 
@@ -44,6 +46,7 @@ class Gauges:
     shared: SharedStore | None = None
     clock: Clock
     _looked: tuple[float, Now] | None = field(default=None, init=False)
+    _looking: asyncio.Task[None] | None = field(default=None, init=False)
 
     def of_process(self) -> Now:
         """Return this process's gauges, to be added to those of others. Every configured app has one."""
@@ -61,7 +64,8 @@ class Gauges:
         return now
 
     async def of_store(self) -> Now:
-        """Return the figures of the store, the same in every process. A store that cannot be read has none."""
+        """Return the figures of the store, the same in every process. A store that cannot be read has none, nor one
+        that does not answer soon, which is asked once and not by each scrape."""
         now: Now = {(Gauge.BUILD, (VERSION,)): 1.0}
         if self.keys.epoch:
             now[Gauge.KEY_EPOCH, ()] = float(self.keys.epoch)
@@ -69,10 +73,17 @@ class Gauges:
             now[Gauge.OLD_SEEDS, ("retire",)] = float(self.keys.to_retire)
         at = self.clock.monotonic()
         if self._looked is None or at - self._looked[0] >= LOOK_SECONDS:
-            self._looked = (at, await self._look())
+            self._looked = (at, {})
+            self._looking = asyncio.create_task(self._look(at))
+        if self._looking is not None:
+            for looked in (await asyncio.wait([self._looking], timeout=PATIENCE_SECONDS))[0]:
+                looked.result()
         return now | self._looked[1]
 
-    async def _look(self) -> Now:
+    async def _look(self, at: float) -> None:
+        self._looked = (at, await self._figures())
+
+    async def _figures(self) -> Now:
         try:
             depth = Depth.of(await self.queues.depths())
             leases = await self.shared.leases() if self.shared is not None else None

@@ -19,6 +19,7 @@ from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App
+from oauthbroker.model.connect_links import OtherConfigError
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.owner_check import check_owner, check_pin
 from oauthbroker.model.static_credential import packed
@@ -122,7 +123,9 @@ class CredentialEntry:
                     with suppress(Conflict):
                         await self.finish.recover(versioned)
                     continue
-                if session.config_digest != app.config_digest or session.worn_out:
+                if session.config_digest != app.config_digest:
+                    raise OtherConfigError
+                if session.worn_out:
                     raise BrokerError(Code.STATE_UNKNOWN, note="its button leads nowhere")
                 if tried == 0:
                     self.audit.write(ConnectStarted(app=app.name, session=session.id), self.clock.now())

@@ -22,6 +22,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App, OwnerConfirmation
 from oauthbroker.model.broker_login import LOGIN_NAME, BrokerLogin
+from oauthbroker.model.connect_links import OtherConfigError
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.local_turn import Asker, asker_of
 from oauthbroker.model.turn_titles import agent_title, subject_title
@@ -120,7 +121,9 @@ class PagesService:
         session = await self.connect.shown(ticket)
         app = await self._app(session.app)
         if session.device is None:
-            if session.worn_out or session.config_digest != app.config_digest:
+            if session.config_digest != app.config_digest:
+                raise OtherConfigError
+            if session.worn_out:
                 raise BrokerError(Code.STATE_UNKNOWN, note="its button leads nowhere")
             return None
         over = session.claim is None and session.is_past(self.clock.now())
@@ -275,7 +278,7 @@ class PagesService:
         await self.mcp_clients.sync()
         app = self.apps.get(name)
         if app is None:
-            raise BrokerError(Code.STATE_UNKNOWN, note="the app is no longer configured")
+            raise OtherConfigError
         return app
 
 

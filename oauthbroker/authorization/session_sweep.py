@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -11,7 +11,6 @@ from oauthbroker.core.clock import SET_BACK, Clock
 from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import Code
 from oauthbroker.core.lifecycle import Pass
-from oauthbroker.model.apps import App
 from oauthbroker.model.settings import Limits
 from oauthbroker.records import AuthSession, EventType
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
@@ -37,18 +36,17 @@ class Sweep:
         A store error delays no other session and is raised at the end."""
         return await self._each(self._tend)
 
-    async def end_outdated(self, apps: Mapping[str, App]) -> int:
-        """End sessions whose app was removed or changed; return how many. Claimed sessions are left to be finished.
+    async def end_outdated(self, lost: Collection[tuple[str, str]]) -> int:
+        """End sessions of these apps, each with its digest; return how many. Claimed sessions are left to be finished.
         Sessions that cannot be changed are handled as in `once`."""
 
         async def end(versioned: Versioned[AuthSession]) -> bool:
-            session, app = versioned.record, apps.get(versioned.record.app)
-            outdated = app is None or app.config_digest != session.config_digest
-            if not session.open or session.claim is not None or not outdated:
+            session = versioned.record
+            if not session.open or session.claim is not None or (session.app, session.config_digest) not in lost:
                 return False
             return await self.finish.lapse(versioned, event=self._expired)
 
-        return await self._each(end)
+        return await self._each(end) if lost else 0
 
     async def _each(self, work: Callable[[Versioned[AuthSession]], Awaitable[bool]]) -> int:
         """Apply `work` to each session and return for how many it was true."""

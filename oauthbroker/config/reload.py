@@ -54,12 +54,13 @@ WRITTEN_AS: Final = {
 @dataclass(slots=True, kw_only=True)
 class Reload:
     """Reads by `read`, one at a time. `follow` gets the apps that have changed, at once; `settle` ends authorizations
-    of another configuration, and may take its time."""
+    of the apps that this process had and has no longer, and may take its time. Those of an app that only another host
+    has, such as a new one, are left alone."""
 
     current: CurrentConfig
     read: Read
     follow: Callable[[frozenset[str]], None]
-    settle: Callable[[], Awaitable[object]]
+    settle: Callable[[frozenset[tuple[str, str]]], Awaitable[object]]
     log: Log
     opened_here: OpenedHere
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -100,12 +101,13 @@ class Reload:
         self.log.error("the new configuration is refused, the old one stays", code=refused.code.value, **fields)
 
     async def _take(self, bundle: Bundle) -> frozenset[str]:
+        had = self.current.digests
         changed, self._not_read = self.current.adopt(bundle), None
         self.follow(changed)
         self.log.info("reloaded", apps=len(self.current.apps), changed=sorted(changed))
         try:
-            await self.settle()
-        except BrokerError as error:  # each ends when its browser comes back: its digest is not this configuration's
+            await self.settle(had - self.current.digests)
+        except BrokerError as error:  # the next pass of the upkeep ends them, and until then none is served here
             say = self.log.info if error.code is Code.STORE_LOCKED else self.log.error
             say("authorizations of before are still open", code=error.code.value, note=error.note)
         return changed

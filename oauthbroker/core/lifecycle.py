@@ -145,11 +145,18 @@ class UnderWay:
         self._closing = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Raises `brokerUnreachable` once it is closing: a caller that tries again reaches the next broker."""
+    def check_open(self) -> None:
+        """Raise `brokerUnreachable` once it is closing: a caller that tries again reaches the next broker."""
         if self._closing:
-            work.close()
             raise BrokerError(Code.BROKER_UNREACHABLE, note="the broker is ending", retry_after_seconds=1)
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Raises as `check_open`."""
+        try:
+            self.check_open()
+        except BrokerError:
+            work.close()
+            raise
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._is_over)

@@ -48,6 +48,10 @@ class SingleFlight(Generic[R]):
             self._calls[key] = in_flight
         return await in_flight.result()
 
+    def check_open(self) -> None:
+        """Raise `brokerUnreachable` once it is closing."""
+        self._under_way.check_open()
+
     async def close(self) -> None:
         """Begin nothing more, and wait for everything under way."""
         await self._under_way.close()

@@ -30,12 +30,13 @@ NAMED = 3  # grants that a sentence names; --json and `grants list` have all
 
 
 class SharedFacts(NamedTuple):
-    """A store that hosts share: its leases, whether its feed hears a heartbeat, and whether a failover may lose
-    changes."""
+    """A store that hosts share: its leases, whether its feed hears a heartbeat, whether a failover may lose changes,
+    and why the feed reaches no database, if so."""
 
     leases: Leases
     heard: bool
     loses_on_failover: bool
+    unreached: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,10 @@ def of_database(shared: SharedFacts, settings: Settings) -> list[Finding]:
     if not shared.heard:
         text = "The feed of changes hears nothing: consumers look often, and token calls ask the database."
         hint = "Behind a pooler, name the database itself in `store.directUrl`."
+        if settings.store_direct_url_env:
+            why = shared.unreached or "it leads to a pooler or a standby"
+            text += f" `store.directUrl` cannot be used: {why}."
+            hint = "Name the primary itself there, after a failover the new one."
         found.append(Finding("database", "warning", text, hint=hint))
     elif settings.store_consistency != "strict":
         text = f"The feed hears changes: one on another host holds here after {FEED_SECONDS:g} s at most."

@@ -63,7 +63,8 @@ class Inspection:
         shared = self.repository.shared
         if shared is None:
             return None
-        return SharedFacts(await shared.leases(), await shared.feed.heard(), await shared.loses_on_failover())
+        leases, heard, loses = await shared.leases(), await shared.feed.heard(), await shared.loses_on_failover()
+        return SharedFacts(leases, heard, loses, shared.feed.unreached)
 
     async def clients(self) -> list[RegisteredClient]:
         return [each async for each in self.repository.clients.all()] if "clients" in self.kinds else []

@@ -11,6 +11,16 @@ _TICKET = re.compile(r"[A-Za-z0-9_-]{65}")  # of a connect link, and of a link t
 SESSION_ID = re.compile(r"as-([A-Za-z0-9_-]{22})")
 
 
+class OtherConfigError(BrokerError):
+    """An open request whose app this process does not have, or has otherwise. Another host may have it: the request
+    stays as it is."""
+
+    hint = "otherConfig"
+
+    def __init__(self, code: Code = Code.STATE_UNKNOWN) -> None:
+        super().__init__(code, note="the app is not configured here, or otherwise than where the link was made")
+
+
 def connect_link(base_url: str, ticket: Secret | None) -> str:
     """Return `<publicBaseUrl>/connect/<ticket>`. It holds no state, client id or code challenge."""
     return f"{base_url.rstrip('/')}/connect/{ticket.reveal() if ticket is not None else ''}"

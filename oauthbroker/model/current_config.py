@@ -24,6 +24,11 @@ class CurrentConfig:
         self.failure: Code | None = None
         self._learnt: dict[str, tuple[App, App]] = {}  # as configured, and as completed
 
+    @property
+    def digests(self) -> frozenset[tuple[str, str]]:
+        """The names of the apps, each with what a running authorization relies on."""
+        return frozenset((name, app.config_digest) for name, app in self.apps.items())
+
     def learn(self, name: str, complete: Callable[[App], App]) -> App | None:
         """Complete a configured app by the facts of its server, and return it. None for an unknown name."""
         configured = self.bundle.apps.get(name)

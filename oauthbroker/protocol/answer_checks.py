@@ -87,16 +87,15 @@ def date_of(header: str) -> datetime | None:
     return date if date.tzinfo is not None else None
 
 
-def retry_after_seconds(value: str, date: str) -> int | None:
+def retry_after_seconds(value: str, date: str, now: datetime) -> int | None:
     """Parse Retry-After (RFC 9110 section 10.2.3) to seconds in 1..3600. None for an absent or malformed value.
 
-    A date is measured from the answer's own `Date`, so the provider's clock may be off.
+    A date is measured from the answer's own `Date`, so the provider's clock may be off; without one from `now`.
     """
     value = value.strip()
     if re.fullmatch(r"-?[0-9]{1,12}", value):
         return min(max(int(value), 1), LONGEST_WAIT)
-    try:
-        wait = (parsedate_to_datetime(value) - parsedate_to_datetime(date)).total_seconds()
-    except (ValueError, TypeError, OverflowError):  # TypeError: one has a zone, the other none
+    until = date_of(value)
+    if until is None:
         return None
-    return int(min(max(wait, 1), LONGEST_WAIT))
+    return int(min(max((until - (date_of(date) or now)).total_seconds(), 1), LONGEST_WAIT))

@@ -7,7 +7,7 @@ wins.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from oauthbroker.audit import RefreshFailed, TokenRefreshed
@@ -74,7 +74,7 @@ class RefreshTransaction:
         return Refreshed(await self._newest_or_none(job), closing)
 
     async def close(self) -> None:
-        """Begin no further refresh and wait for those under way. Tokens that are not stored yet get one more try."""
+        """Send no further refresh and wait for those under way. Tokens that are not stored yet get one more try."""
         self.writeback.retry_store.close()
         await self._single_flight.close()
 
@@ -189,8 +189,13 @@ class RefreshTransaction:
             return Refreshed(_record(versioned))
         raise BrokerError(Code.REFRESH_IN_PROGRESS, retry_after_seconds=1)
 
-    def _turn(self, job: RefreshJob) -> AbstractAsyncContextManager[None]:
-        return self.circuits.permit(job.app.name, job.grant, wait=self.limits.provider_seconds)
+    @asynccontextmanager
+    async def _turn(self, job: RefreshJob) -> AsyncIterator[None]:
+        """Hold a place at the provider. Raises `brokerUnreachable` for one that came after the close: nothing was sent
+        yet, and a long row would keep an ending process for minutes."""
+        async with self.circuits.permit(job.app.name, job.grant, wait=self.limits.provider_seconds):
+            self._single_flight.check_open()
+            yield
 
     async def _endpoints(self, app: App, job: RefreshJob) -> Endpoints:
         try:

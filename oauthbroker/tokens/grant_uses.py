@@ -19,6 +19,7 @@ from oauthbroker.repository.versioned import UNREADABLE
 
 WRITE_SECONDS = 300
 MOST_NOTED = 10_000
+END_SECONDS = 3.0  # for the notes of a process that ends, then the others are lost as those of a killed one
 
 
 class Uses:
@@ -52,19 +53,22 @@ class Uses:
         await self._records.discard(grant)
 
     async def write(self, *, everything: bool = False) -> int:
-        """Write the notes whose turn it is, or all of them before a process ends; how many. One that cannot be written
-        keeps no other one; then the store code is raised last."""
+        """Write the notes whose turn it is, or before a process ends as many of them all as it has time for. Return how
+        many. One that cannot be written keeps no other one; then the store code is raised last."""
         now = self._clock.monotonic()
         recent = now - WRITE_SECONDS
         self._written = {grant: at for grant, at in self._written.items() if at > recent}
         chosen = [grant for grant in self._noted if everything or grant not in self._written]
-        this_pass = Pass()
+        this_pass, count = Pass(), 0
         for grant in chosen:
+            count += 1
             with this_pass.entry():
                 await self._write(grant)
                 self._written[grant] = now
+            if everything and self._clock.monotonic() - now >= END_SECONDS:
+                break
         this_pass.over()
-        return len(chosen)
+        return count
 
     async def _write(self, grant: str) -> None:
         """Write the uses. One that the store does not take now is noted again by the next use."""

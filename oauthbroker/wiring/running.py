@@ -52,7 +52,7 @@ class Running:
             audit, clock, figures, metrics = parts.audit, parts.clock, parts.key_figures, parts.metrics
             self._keys = StoreKeys(rotation=rotation, audit=audit, clock=clock, figures=figures, metrics=metrics)
         self._held_locks, self._repeats = HeldLocks(parts.clock, parts.log), Repeats(parts.clock)
-        self.tasks = list[asyncio.Task[None]]()
+        self.tasks, self._lost = list[asyncio.Task[None]](), frozenset[tuple[str, str]]()
         self._web = DeferredWeb(parts)
         self.broker = Broker(
             services=parts.services,
@@ -144,15 +144,23 @@ class Running:
         for app in changed:
             self.parts.close_circuits(app)
 
-    async def _settle(self) -> None:
+    async def _settle(self, lost: frozenset[tuple[str, str]]) -> None:
+        self._lost |= lost
         await self.parts.mcp_clients.sync()
         await self.parts.plugins.reload()
-        await self.parts.sweep.end_outdated(self.parts.apps)
+        await self._end_outdated()
+
+    async def _end_outdated(self) -> None:
+        """End open requests of the apps that a reload took from this process, unless a later one brought them back."""
+        lost = self._lost - self.parts.config.digests
+        await self.parts.sweep.end_outdated(lost)
+        self._lost -= lost
 
     async def _tend(self) -> None:
         for task, work in {
             "MCP clients": self.parts.mcp_clients.sync,
             "sweep": self.parts.sweep.once,
+            "requests of before": self._end_outdated,
             "relay": self.parts.relay.once,
             "turns": self.parts.turns.sweep,
             "API keys": self.parts.api_keys.sweep,

@@ -16,8 +16,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from oauthbroker import open_broker
+from oauthbroker.admin import gauges
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.events.port import QueueDepth
 from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Limits, Role, Settings
 from oauthbroker.observability.metrics import FROM_THE_START, Gauge, Metric, Timing
@@ -26,6 +28,7 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.format.port import Entry, Key, Reservation
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.web.pages import metrics_page
 from tests.kit.queues import until_queued
 from tests.kit.running_broker import ALICE, BASE, BOB, Harness, UnwellStore, public, running, turn
 from tests.kit.waiting import until
@@ -156,6 +159,54 @@ async def test_while_the_store_is_away_a_key_that_has_read_within_an_hour_still_
         assert 503 == (await get(harness, bearer=known)).status, "reads meanwhile do not count"
         store.away = False
         assert 200 == (await get(harness, bearer=known)).status
+
+
+class Hangs(Away):
+    """A shared store that answers nothing while it is `away`, as a database whose table is locked."""
+
+    async def is_current(self, *entries: Entry) -> bool:
+        await self._hung()
+        return await super().is_current(*entries)
+
+    async def get(self, key: Key) -> Entry | None:
+        await self._hung()
+        return await super().get(key)
+
+    async def _hung(self) -> None:
+        while self.away:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_store_that_does_not_answer_keeps_no_scrape_waiting_until_prometheus_gives_up(
+    identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (gauges, metrics_page):
+        monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.1)
+    store = Hangs(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
+    async with running(identity_provider, [], clock=test_clock, store=store, background=False) as harness:
+        known, unused = await key_of(harness, {"operator"}), await key_of(harness, {"operator"})
+        waiting = (Gauge.QUEUE_EVENTS, (("state", "waiting"),))
+        assert waiting in samples(await get(harness, bearer=known))
+        real = harness.parts.queues.depths
+
+        async def depths() -> list[QueueDepth]:
+            await store._hung()
+            return await real()
+
+        monkeypatch.setattr(harness.parts.queues, "depths", depths)
+        store.away = True
+        test_clock.advance(gauges.LOOK_SECONDS)
+        async with asyncio.timeout(30):
+            assert 503 == (await get(harness, bearer=unused)).status
+            for _ in range(2):
+                assert waiting not in samples(await get(harness, bearer=known)), (
+                    "a figure of before is no figure of now"
+                )
+        store.away = False
+        looking = harness.parts.gauges._looking
+        assert looking is not None
+        await looking
+        assert waiting in samples(await get(harness, bearer=known))
 
 
 class TakesNothing(Away):

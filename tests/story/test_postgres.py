@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Gauge, Metrics
 from oauthbroker.repository.repository import FEED_SECONDS, Repository
+from oauthbroker.store.format.port import Key
 from oauthbroker.store.keys.key_encryption_keys import FileKek
 from oauthbroker.store.postgres import rights, schema
 from oauthbroker.store.postgres.connection_pool import PATIENCE_SECONDS, ConnectionPool
@@ -373,6 +375,92 @@ async def test_calls_of_a_silent_database_fail_with_the_cause_within_eight_secon
         assert not refused.value.lasting
         flows.set()
         await until(partial(is_ready, host))
+
+
+def waiting_for_locks(server: postgres.Server) -> int:
+    with psycopg.connect(server.url(DATABASE).reveal()) as connection:
+        found = connection.execute("select count(*) from pg_stat_activity where wait_event_type = 'Lock'").fetchone()
+    return int(found[0]) if found else 0
+
+
+async def test_calls_fail_with_the_cause_at_once_while_the_database_answers_no_statement_and_work_soon_afterwards(
+    prepared: postgres.Server, tmp_path: Path, url: Secret, identity_provider: IdentityProvider
+) -> None:
+    """A table is locked: connections are accepted as ever."""
+    async with hosts(1, url, tmp_path, identity_provider) as [host]:
+        await host.connected()
+        with psycopg.connect(url.reveal()) as locked:
+            locked.execute("lock table oauthbroker.entry in access exclusive mode")
+            for most in (8.0, 0.5, 0.5):
+                began = time.monotonic()
+                answers = await asyncio.gather(*(host.ask() for _ in range(12)))
+                took = time.monotonic() - began
+                assert {Code.STORE_UNAVAILABLE} == {each.code for each in answers}
+                assert took < most
+                await asyncio.sleep(1)
+            with pytest.raises(BrokerError, match="answers no statement") as refused:
+                await postgres_of(host).get(Repository(host.store).grant_place(GrantKey("mail", ALICE)))
+            assert not refused.value.lasting
+            assert waiting_for_locks(prepared) <= 1, "a probe, and no statement of before"
+        freed = time.monotonic()
+        await until(partial(is_ready, host))
+        assert time.monotonic() - freed < 3
+
+
+async def test_a_start_meets_a_locked_table_as_a_database_that_is_away(
+    prepared: postgres.Server, tmp_path: Path, url: Secret
+) -> None:
+    postgres.open_postgres_store(url, tmp_path)
+    with psycopg.connect(url.reveal()) as locked:
+        locked.execute("lock table oauthbroker.entry in access exclusive mode")
+        asyncio.get_running_loop().call_later(20, locked.close)
+        refused = await refusal(settings(tmp_path), {ENV: url.reveal()})
+        assert not locked.closed
+    assert (Code.STORE_UNAVAILABLE, True, False) == (
+        refused.code,
+        "answers no statement" in str(refused),
+        refused.lasting,
+    )
+
+
+async def test_a_statement_that_waits_for_a_row_takes_the_database_from_no_other_call(
+    url: Secret, tmp_path: Path, identity_provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oauthbroker.store.postgres.connection_pool.PATIENCE_SECONDS", 5.0)
+    async with hosts(1, url, tmp_path, identity_provider) as [host]:
+        await host.connected()
+        store = postgres_of(host)
+        entry = await store.put(Key("secrets", "ab" * 32), b"one", expect=0)
+        with psycopg.connect(url.reveal()) as locked:
+            locked.execute("select from oauthbroker.entry where kind = 'secrets' for update")
+            held = asyncio.ensure_future(store.put(entry.key, b"two", expect=entry.generation))
+            while not held.done():
+                began = time.monotonic()
+                assert (await host.ask()).status == "ready"
+                assert time.monotonic() - began < 2
+                await asyncio.sleep(0.1)
+            with pytest.raises(BrokerError, match="does not answer"):
+                await held
+        assert store.connections._pools._away is None
+
+
+async def test_a_reload_ends_no_request_of_an_app_that_this_host_does_not_have_yet_and_its_link_says_so(
+    url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    """Brokers get a new app one after the other; the second one is reloaded for another cause meanwhile."""
+    async with hosts(2, url, tmp_path, identity_provider) as (one, two):
+        older = replace(two.broker.bundle, apps={})
+        await two.broker.reload(older)
+        link = await one.ask_link()
+        await two.broker.reload(older)
+        refused = await two.browser().open(link.authorization_url)
+        assert (400, True) == (refused.status, "does not know its app" in refused.text)
+        assert "the app is not configured here" in two.log.getvalue()
+        assert "pending" == (await one.broker.wait(link.auth_session_id, timeout=0)).status
+        await two.broker.reload(replace(older, apps=one.broker.bundle.apps))
+        assert 200 == (await two.browser().open(link.authorization_url)).status
+        await two.broker.reload(older)
+        assert "expired" == (await one.broker.wait(link.auth_session_id, timeout=0)).status, "it had the app"
 
 
 CUTS = ("the connection is cut", "the server is restarted")

@@ -358,6 +358,7 @@ async def test_a_store_that_fails_meanwhile_leaves_the_sessions_to_their_digest(
     assert ("read",) == in_use(harness).scopes
     assert "authorizations of before are still open" in harness.log.getvalue()
     assert (400, 0) == ((await browser.follow(callback)).status, harness.idp.count("authorization_code"))
+    await harness.running._tend()
     assert "expired" == (await harness.broker.wait(link.auth_session_id, timeout=0)).status
 
 

@@ -74,6 +74,9 @@ class Connection:
     async def close(self) -> None:
         self._end()
 
+    async def cancel_safe(self, *, timeout: float) -> None:
+        """Do nothing: a world has no statement that waits for a lock."""
+
     def cut(self) -> None:
         """Let a statement fail now, as in `pools`."""
         self._database.lose(self._session)

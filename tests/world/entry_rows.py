@@ -8,6 +8,7 @@ from itertools import islice
 from oauthbroker.store.format.seal import HEADER
 from oauthbroker.store.postgres import entry_statements as entries
 from oauthbroker.store.postgres import feed, freshness_checks, leases, rights, sealed_rows, timeline
+from oauthbroker.store.postgres.pools import ASK
 from tests.world.tables import Place, Rows, Stored, Tables, Values, plays
 
 _JUMP = 100_000
@@ -20,6 +21,11 @@ def _place(values: Values) -> Place:
 
 def _tag(tables: Tables, place: Place, labels: list[str], values: list[bytes]) -> None:
     tables.tag |= {(*place, label, bytes(value)) for label, value in zip(labels, values, strict=True)}
+
+
+@plays(ASK, "fb7aeae6")
+def _ask(_: Tables, __: Values) -> Rows:
+    return []
 
 
 @plays(entries.GET, "d03bdd0c")

@@ -47,7 +47,7 @@ class WebhookSender:
         except BrokerError:  # `appMisconfigured`: where the name leads
             return SentEvent(outcome="away", why="its address is not public and not in `networks`")
         await _read(response)
-        return webhook_response(response.status, response.headers)
+        return webhook_response(response.status, response.headers, self._clock.now())
 
     async def close(self) -> None:
         await self._requests.close()

@@ -49,13 +49,13 @@ def webhook_request(webhook: Webhook, event: AgentEvent, now: datetime, *, ca: s
     )
 
 
-def webhook_response(status: int, headers: Headers) -> SentEvent:
+def webhook_response(status: int, headers: Headers, now: datetime) -> SentEvent:
     """Check an answer by its status: 2xx takes the event; 429 or 503 with Retry-After asks for a pause; others refuse
     it, redirects included."""
     if 200 <= status <= 299:
         return TAKEN
     named: Mapping[str, Any] = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
-    pause = retry_after_seconds(named.get("retry-after", ""), named.get("date", ""))
+    pause = retry_after_seconds(named.get("retry-after", ""), named.get("date", ""), now)
     if status in {429, 503} and pause is not None:
         return SentEvent(outcome="away", why=f"status {status}", pause_seconds=pause)
     return SentEvent(outcome="refused", why=f"status {status}")

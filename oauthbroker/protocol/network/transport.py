@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
+from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.version import VERSION
@@ -149,7 +150,7 @@ class Transport:
                 status=response.status_code,
                 content_type=response.headers.get("content-type", ""),
                 retry_after=retry_after_seconds(
-                    response.headers.get("retry-after", ""), response.headers.get("date", "")
+                    response.headers.get("retry-after", ""), response.headers.get("date", ""), SystemClock.now()
                 ),
                 body=body,
                 date=date_of(response.headers.get("date", "")),

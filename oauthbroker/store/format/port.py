@@ -260,6 +260,11 @@ class FeedState(Protocol):
         ...
 
     @property
+    def unreached(self) -> str:
+        """Why its database cannot be connected to; empty while it can."""
+        ...
+
+    @property
     def state(self) -> str:
         """Return `off`, `late` or `live`."""
         ...

@@ -18,7 +18,12 @@ from oauthbroker.core.spelling import nearest
 _ENCODED: Final = "in its password write @ as %40 and / as %2F"
 NOT_A_URL: Final = f"not a database's URL: write postgresql://USER:PASSWORD@HOST:5432/NAME?PARAMETERS; {_ENCODED}"
 FULL: Final = "too many (clients|connections)|connection slots are reserved|connections allowed"
+SILENT: Final = "no statement is answered"
+NO_STATEMENT: Final = (
+    "it accepts connections, and answers no statement: look in pg_locks for a lock, or behind its pooler"
+)
 _REASONS: Final = (
+    (SILENT, NO_STATEMENT),
     (FULL, "all its connections are taken: end idle ones, raise max_connections or the user's limit"),
     ("root certificate file", "there is no file of its authority: set sslrootcert=FILE, or sslrootcert=system"),
     ("valid client certificate", "it asks for a client certificate: set sslcert=FILE and sslkey=FILE in the URL"),
@@ -50,9 +55,9 @@ _REASONS: Final = (
     ("SSL", "it and the URL's sslmode do not agree on TLS: correct sslmode"),
 )
 _PASSING: Final = re.compile(
-    f"{FULL}|refused|No such file|timeout|timed out|unexpected|SYSCALL|has been closed|starting up|shutting down"
-    "|session is read-only|in hot standby mode|recovery mode|not yet accepting|connection is (closed|lost)|terminating"
-    "|consuming input|sending|[Tt]emporary failure|[Tt]ry again|EAI_AGAIN"
+    f"{FULL}|{SILENT}|refused|No such file|timeout|timed out|unexpected|SYSCALL|has been closed|starting up"
+    "|shutting down|session is read-only|in hot standby mode|recovery mode|not yet accepting|connection is closed"
+    "|connection is lost|terminating|consuming input|sending|[Tt]emporary failure|[Tt]ry again|EAI_AGAIN"
 )
 
 

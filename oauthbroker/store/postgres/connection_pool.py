@@ -15,7 +15,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.core.secret import Secret
-from oauthbroker.store.postgres.connect_failures import connect_failure, is_lasting, url_failure
+from oauthbroker.store.postgres.connect_failures import NO_STATEMENT, connect_failure, is_lasting, url_failure
 from oauthbroker.store.postgres.contact import Contact
 from oauthbroker.store.postgres.one_statement import rows_of
 from oauthbroker.store.postgres.pools import MOST_CONNECTIONS, Pools
@@ -32,6 +32,7 @@ _KNOWN: Final[Sequence[tuple[tuple[type[psycopg.Error], ...], str, bool]]] = (
     ((errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn), NO_TABLES, True),
     ((errors.UndefinedFunction, errors.FeatureNotSupported), NO_FUNCTION, True),
     ((errors.ReadOnlySqlTransaction,), READ_ONLY, False),
+    ((errors.QueryCanceled,), f"database: {NO_STATEMENT}", False),
     ((errors.DiskFull,), "the disk of the database is full: free space there", False),
 )
 _STOPS: Final = "57P"  # how the codes begin of a server that starts, stops or ends a connection

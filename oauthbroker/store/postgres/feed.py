@@ -19,6 +19,7 @@ from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.format.port import FEED_SECONDS, Entry, Key
+from oauthbroker.store.postgres.connect_failures import connect_failure
 from oauthbroker.store.postgres.pools import TERMS
 
 BEAT_SECONDS: Final = 1.0
@@ -43,6 +44,7 @@ class Feed:
     def __init__(self, url: Secret, *, trusted: bool = False, settling: float = SETTLING_SECONDS) -> None:
         self._url, self._trusted, self._settling, self._monotonic = url, trusted, settling, SystemClock.monotonic
         self.heard_at, self._settled_at = -inf, -inf
+        self.unreached = _why(TimeoutError())
         self._known = Bounded[Key, object](KNOWN)
         self._changed = Bounded[Key, int](KNOWN)
         self._count, self._forgotten = 0, 0  # changes heard; the number up to which `_changed` may lack one
@@ -128,7 +130,12 @@ class Feed:
 
     async def _listen(self) -> None:
         """Listen on one connection until it fails, or a heartbeat is late."""
-        connection = await self._connected()
+        try:
+            connection = await self._connected()
+        except (psycopg.Error, TimeoutError, OSError) as error:
+            self.unreached = _why(error)
+            raise
+        self.unreached = ""
         try:
             async with asyncio.timeout(FEED_SECONDS):
                 await self._subscribe(connection)
@@ -178,3 +185,8 @@ class Feed:
                 wake()
         else:
             self._change(payload)
+
+
+def _why(error: Exception) -> str:
+    text = "timeout" if isinstance(error, TimeoutError) else str(error)
+    return connect_failure(psycopg.OperationalError(text)) or "no connection can be opened"

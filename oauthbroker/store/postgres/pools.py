@@ -1,9 +1,10 @@
 """The pool of connections that is in use, and a new one as soon as the database is back.
 
 A pool connects again by itself, after longer and longer pauses: calls would fail for half a minute after the return. So
-the first lost connection starts plain attempts to connect, about two each second. When one succeeds, a new pool takes
-over, and those who hold a lease go first: they may have the only copy of a rotated token. A restart takes a second or
-two: calls wait as long. Then the database is known to be away (a silent one in six), and they fail with the cause.
+the first lost connection, or slow statement, starts plain attempts to connect and to ask, about two each second. When
+one succeeds, a new pool takes over, and those who hold a lease go first: they may have the only copy of a rotated
+token. A restart takes a second or two: calls wait as long. Then the database is known to be away (one that answers no
+connection, or no statement, in six), and they fail with the cause.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 import psycopg
+from psycopg import errors
 from psycopg_pool import AsyncConnectionPool, PoolClosed
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
-from oauthbroker.store.postgres.connect_failures import FULL
+from oauthbroker.store.postgres.connect_failures import FULL, SILENT
 
 
 class _PooledConnection(psycopg.AsyncConnection[Any]):
@@ -48,6 +50,12 @@ TERMS: Final[Mapping[str, Any]] = {
     "application_name": "oauthbroker",
 }
 _PROBE: Final[Mapping[str, Any]] = {**TERMS, "connect_timeout": 2}  # the least: a packet may get lost without a word
+ANSWER_SECONDS: Final = 2.0  # for the statement of a probe; the server ends it sooner, so that none stays there
+CANCEL_SECONDS: Final = 0.5  # for the server to end a statement that waits, before its connection is cut
+ASK: Final = """
+begin; set local lock_timeout = 1500; set local statement_timeout = 1500;
+select from oauthbroker.entry where kind = '' limit 1; commit
+"""  # waits for a lock of the whole table, and for none of a row
 
 holds_lease: ContextVar[bool] = ContextVar("holds_lease", default=False)  # of the task that runs a statement
 
@@ -76,6 +84,10 @@ class Pools:
         self._in_use[connection] = SystemClock.monotonic()
         try:
             yield connection
+        except psycopg.OperationalError:
+            if self._away is None:
+                raise
+            raise psycopg.OperationalError(*self._away.args) from None
         finally:
             del self._in_use[connection]
             if connection.closed and pool is self._pool:
@@ -150,7 +162,7 @@ class Pools:
                     self._away = refused
                     self._begin(self._pool.close(timeout=SOON_SECONDS))  # who waits for a connection is told so
                     for connection in self._in_use:  # and who waits for an answer
-                        _cut(connection)
+                        self._begin(_ended(connection, answers=SILENT in str(refused)))
                 self._looked.set()
                 await asyncio.sleep(SystemClock().jitter(PROBE_SECONDS / 2, PROBE_SECONDS))
             if tries or is_broken:
@@ -160,13 +172,25 @@ class Pools:
             self._looked.set()
 
     async def _refused(self) -> psycopg.Error | None:
-        """Return why the database accepts no connection; None if it does."""
+        """Return why the database accepts no connection, or answers no statement; None if it does. A refusal of the
+        statement alone, such as for a right, is an answer."""
         try:
             connection = await psycopg.AsyncConnection.connect(self._url.reveal(), **_PROBE)
         except (psycopg.Error, OSError) as error:
             return psycopg.OperationalError(*error.args)
-        await connection.close()
-        return None
+        asking = asyncio.ensure_future(connection.execute(ASK))
+        try:
+            await asyncio.wait([asking], timeout=ANSWER_SECONDS)
+            is_late = not asking.done()
+        finally:
+            if not asking.done():
+                _cut(connection)
+                await asyncio.wait([asking])
+            failed = asking.exception()
+            connection.pgconn.finish()
+        if is_late or isinstance(failed, (errors.QueryCanceled, errors.LockNotAvailable)):
+            return psycopg.OperationalError(SILENT)
+        return psycopg.OperationalError(*failed.args) if isinstance(failed, psycopg.OperationalError) else None
 
     async def _take_over(self, *, was_away: bool) -> None:
         """Put a new pool in the place of the one in use. Who waits for a connection gets one of the new one."""
@@ -190,7 +214,16 @@ def _of_other_pools(record: logging.LogRecord) -> bool:
     return record.levelno < logging.WARNING or "oauthbroker" not in record.getMessage()
 
 
-def _cut(connection: _PooledConnection) -> None:
+async def _ended(connection: _PooledConnection, *, answers: bool) -> None:
+    """End the statement of a connection. A server that `answers` is asked first: cut off, it would go on to wait for a
+    lock, and run the statement long afterwards."""
+    if answers:
+        with suppress(psycopg.Error, OSError):
+            await connection.cancel_safe(timeout=CANCEL_SECONDS)
+    _cut(connection)
+
+
+def _cut(connection: psycopg.AsyncConnection[Any]) -> None:
     """Let a statement fail now. The driver would ask the server to end it, and wait ten more seconds for that."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as way:
         way.shutdown(socket.SHUT_RDWR)

@@ -92,8 +92,10 @@ class KeyringTable(KeyringHome):
 
 
 def read_keyring(url: Secret) -> bytes | None:
-    """Return the document of the keyring, None for a new store. Raises `keyUnknown` as `read` does, and as `check`."""
-    with _connection(url) as connection:
+    """Return the document of the keyring, None for a new store. Raises `keyUnknown` as `read` does, and as `check`. A
+    locked table keeps no start waiting for long."""
+    with _connection(url) as connection, connection.transaction():
+        connection.execute("set local statement_timeout = 5000")
         check(connection)
         document, has_records = connection.execute(_KEYRING).fetchone() or (None, False)
     if document is None and has_records:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from oauthbroker.admin.gauges import Gauges
+from oauthbroker.admin.gauges import PATIENCE_SECONDS, Gauges
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.dataclasses import dataclass, field
@@ -88,7 +88,7 @@ class OperatorsOnly:
     """Admits operators by key or over the socket; where `loopback` is on, also callers of this machine without a key.
 
     While the store is away no key can be checked, and the figures are wanted most: a key that was good within the last
-    REMEMBERED_SECONDS still reads.
+    REMEMBERED_SECONDS still reads, also if the store does not answer within PATIENCE_SECONDS.
     """
 
     callers: Callers
@@ -104,9 +104,12 @@ class OperatorsOnly:
             return
         key = digest_of(bearer(request))
         try:
-            caller = await known(request, self.callers, self.limits)
+            async with asyncio.timeout(PATIENCE_SECONDS):  # shielded: a statement that is cancelled may take its time
+                caller = await asyncio.shield(known(request, self.callers, self.limits))
         except BrokerError as error:
             refused = error
+        except TimeoutError:
+            refused = BrokerError(Code.STORE_UNAVAILABLE, note="the store does not answer in time")
         else:
             if not may(caller, {"operator"}):
                 raise BrokerError(Code.NOT_ALLOWED)

@@ -92,6 +92,19 @@ def test_doctor_warns_of_a_feed_behind_a_pooler(
     )
 
 
+@pytest.mark.parametrize("down", [True, False], ids=["nothing is there", "a pooler is there"])
+def test_doctor_says_why_a_direct_url_is_of_no_use(
+    placed: Desk, postgres_server: postgres.Server, monkeypatch: pytest.MonkeyPatch, down: bool
+) -> None:
+    """Such as the old primary's after a failover."""
+    write_store(placed, ", directUrl: {valueFrom: {env: BROKER_DIRECT_URL}}")
+    with postgres.pooler(postgres_server, DATABASE) as url:
+        monkeypatch.setenv("BROKER_DIRECT_URL", "postgresql://postgres@127.0.0.1:1/figures" if down else url.reveal())
+        (_, (severity, text, hint)) = checked(placed, "database")
+    assert ("warning", "Name the primary itself there, after a failover the new one.") == (severity, hint)
+    assert ("it refuses connections" if down else "it leads to a pooler") in text
+
+
 @pytest.mark.slow
 def test_doctor_fails_for_a_database_that_was_set_back(placed: Desk, postgres_server: postgres.Server) -> None:
     env = {ENV: os.environ[ENV]}

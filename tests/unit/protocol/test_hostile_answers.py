@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from functools import partial
 from typing import Any, get_args
 
@@ -292,4 +293,10 @@ def test_a_signed_id_token_with_any_claims_is_taken_or_refused(
 @given(st.text(alphabet=st.characters(codec="latin-1"), max_size=60), st.text(max_size=60))
 def test_junk_in_the_headers_that_carry_times_is_no_time(header: str, date: str):
     assert date_of(header) is None or date_of(header) is not None
-    assert retry_after_seconds(header, date) in {None, *range(1, 3601)}
+    assert retry_after_seconds(header, date, NOW) in {None, *range(1, 3601)}
+
+
+@pytest.mark.parametrize("date", ["", "soon", "Mon, 01 Jun 2026 12:00:00"])
+def test_a_date_to_ask_again_counts_from_our_clock_where_the_answer_has_no_date_of_its_own(date: str):
+    """RFC 9110 section 6.6.1: a recipient takes the time at which the answer came."""
+    assert 30 == retry_after_seconds(format_datetime(NOW + timedelta(seconds=30), usegmt=True), date, NOW)

@@ -88,7 +88,7 @@ async def test_the_answer_is_complete_for_every_status(transport):
         ("Sat, 21 Nov 2026 10:00:30 GMT", "Sat, 21 Nov 2026 10:00:00 GMT", 30),
         ("Sat, 21 Nov 2026 10:00:30 GMT", "Sat, 21 Nov 2026 11:00:00 GMT", 1),
         ("Sat, 21 Nov 2027 10:00:30 GMT", "Sat, 21 Nov 2026 10:00:00 GMT", 3600),
-        ("Sat, 21 Nov 2026 10:00:30 GMT", "", None),
+        ("Sat, 21 Nov 2099 10:00:30 GMT", "", 3600), ("Sat, 21 Nov 2020 10:00:30 GMT", "", 1), ("Sat, 40 Nov 2026 10:00:30 GMT", "", None),
     ],
 )  # fmt: skip
 async def test_retry_after_is_seconds_between_one_and_an_hour(transport, value, date, seconds):

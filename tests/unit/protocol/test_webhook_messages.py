@@ -90,8 +90,10 @@ def test_a_request_is_what_a_poll_would_give_at_the_address_as_written():
         (429, {"retry-after": "7"}, "away", 7),
         (503, {"retry-after": "99999"}, "away", 3600),
         (503, {"retry-after": "soon"}, "refused", 0),
+        (503, {"retry-after": "Mon, 01 Jun 2026 12:01:00 GMT"}, "away", 60),
     ],
 )
 def test_the_status_says_what_became_of_the_event(status: int, headers: dict[str, str], outcome: Outcome, pause: int):
-    made = webhook_response(status, [(name.encode(), value.encode()) for name, value in headers.items()])
+    answered = [(name.encode(), value.encode()) for name, value in headers.items()]
+    made = webhook_response(status, answered, datetime(2026, 6, 1, 12, tzinfo=UTC))
     assert (outcome, pause) == (made.outcome, made.pause_seconds)

@@ -312,6 +312,19 @@ async def test_after_the_close_a_refresh_returns_the_newest_grant_and_begins_not
     assert ([], []) == (world.provider.sent, world.repository.waited)
 
 
+async def test_a_refresh_that_waits_for_a_place_at_the_close_sends_nothing(world: World) -> None:
+    """A long row at a slow provider keeps an ending process for no longer than the calls under way."""
+    async with world.circuits.permit("mail", "of another grant", wait=1):
+        world.circuits._limits["mail"]._number = 1.0
+        waiting = asyncio.ensure_future(world.refresh())
+        await until(lambda: world.circuits._limits["mail"]._waiting, pause=0)
+        closing = asyncio.ensure_future(world.transaction.close())
+        await asyncio.sleep(0)
+    await closing
+    assert (Code.BROKER_UNREACHABLE, []) == (code_of(await waiting), world.provider.sent)
+    assert OLD == await world.stored()
+
+
 async def test_after_the_close_an_unreadable_store_is_no_exception(world: World) -> None:
     await world.transaction.close()
     world.repository.read_fails = 1

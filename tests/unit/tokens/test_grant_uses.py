@@ -8,7 +8,7 @@ from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
-from oauthbroker.tokens.grant_uses import WRITE_SECONDS, Uses
+from oauthbroker.tokens.grant_uses import END_SECONDS, WRITE_SECONDS, Uses
 
 
 @pytest.fixture
@@ -34,6 +34,21 @@ async def test_a_use_that_is_forgotten_is_gone_from_memory_and_store(
     assert None is await uses.last("g")
     assert 0 == await uses.write(everything=True)
     assert [] == [each async for each in uses.all()]
+
+
+async def test_a_process_that_ends_writes_for_seconds_however_many_notes_there_are(
+    uses: Uses, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = uses._keep
+
+    async def slowly(use: GrantUse) -> None:
+        clock.advance(0.5)
+        await keep(use)
+
+    monkeypatch.setattr(uses, "_keep", slowly)
+    for number in range(20):
+        uses.note(str(number), "planner", None, clock.now())
+    assert END_SECONDS / 0.5 == await uses.write(everything=True)
 
 
 async def test_a_grant_is_written_once_in_five_minutes_and_at_the_end(uses: Uses, clock: TestClock) -> None:
