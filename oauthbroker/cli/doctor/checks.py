@@ -251,9 +251,8 @@ class Doctor:
 
     async def _database(self) -> list[Finding]:
         seen = await self.seen.database() if self.seen is not None else None
-        if seen is None:
-            return []
-        return [*await place.guarded("database", self._writable), *findings.of_database(seen, self._settings)]
+        written = [] if seen is None else await place.guarded("database", self._writable)
+        return [] if seen is None else [*written, *findings.of_database(seen, self._settings)]
 
     async def _writable(self) -> list[Finding]:
         """Raise `storeUnavailable` for a database that a broker cannot write to. Writes nothing."""

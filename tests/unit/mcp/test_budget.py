@@ -6,7 +6,7 @@ from pathlib import Path
 
 import oauthbroker.mcp
 
-MOST_LINES = 1840
+MOST_LINES = 1841
 
 
 def test_the_mcp_plugin_keeps_to_its_budget() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import oauthbroker.testing
 
-MOST_LINES = 4934
+MOST_LINES = 4944  # 10 of them docstrings of public members
 
 
 def test_the_test_tools_keep_to_their_budget() -> None:
