@@ -172,7 +172,7 @@ class ForwardedRequests:
         if not isinstance(body, bytes) and (length := length_of(request)) is not None:
             headers.append((b"Content-Length", str(length).encode()))
         stall = patience_of(request)
-        seconds = STALL_SECONDS if stall is None else max(0.0, min(stall, LONGEST_STALL_SECONDS))
+        seconds = STALL_SECONDS if stall is None else max(0.001, min(stall, LONGEST_STALL_SECONDS))
         if stall is not None:
             headers.append((b"OAuthBroker-Timeout", f"{seconds:.3f}".encode()))
         timeout = httpx2.Timeout(self.wire.timeout + seconds, connect=CONNECT_SECONDS)

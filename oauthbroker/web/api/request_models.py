@@ -10,6 +10,7 @@ from pydantic import Field
 from oauthbroker.core.claims_challenge import LONGEST_CLAIMS
 from oauthbroker.core.errors import BrokerError, Locale
 from oauthbroker.model.accounts import LONGEST
+from oauthbroker.model.settings import LONGEST_SECONDS
 from oauthbroker.model.token_request import MAX_TTL, call_ref
 from oauthbroker.tokens.issuance import Words
 from oauthbroker.web.api.fields import (
@@ -96,7 +97,9 @@ class BeginTurn(RequestModel):
         max_length=200,
         description="Tools to make tokens for, and what each may ask for; null: what the bundle declares.",
     )
-    ttlSeconds: Annotated[int | None, Field(ge=1, le=MAX_TTL, description="At most `limits.turnSeconds`.")] = None
+    ttlSeconds: Annotated[
+        int | None, Field(ge=1, le=LONGEST_SECONDS, description="At most, and by default, `limits.turnSeconds`.")
+    ] = None
     privateLinks: Annotated[bool, Field(description="Links only by `GET /v1/turn/links`.")] = False
 
 

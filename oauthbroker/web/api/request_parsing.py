@@ -11,15 +11,18 @@ from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.spelling import nearest
 from oauthbroker.core.strict_json import decode_object
-from oauthbroker.model.token_request import MAX_TTL
+from oauthbroker.model.token_request import MAX_TTL, WrongArgument
 from oauthbroker.model.turn_token import NoToolName, is_tool, pointer_step
 from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.handler_call import Still
+from oauthbroker.web.gate.request_limits import UnsupportedBody
 
 M = TypeVar("M", bound=RequestModel)
 MOST_PROBLEMS = 16
 MOST_BODIES, LONGEST_BODY = 1_000, 2048  # that are remembered
+LONGEST_NAME = 64  # of a field that is looked for among ours
 _JSON = b"application/json"
 _HINTS = {
     "/turn/auth/subjects/user": "subject", "/turn/auth/subjects/global": "subject", "/subject": "subject",
@@ -33,12 +36,16 @@ _PROBLEMS: dict[str, Literal["missing", "unknown", "type", "value"]] = {
 
 
 class RequestInvalid(BrokerError):
-    """`requestInvalid`, and where. `unknown` says that a field was sent which the call does not have."""
+    """`requestInvalid`, and where. `unknown` says that a field was sent which the call does not have, and `near`
+    is the name of ours that is close to it."""
 
-    def __init__(self, problems: list[dict[str, str]]) -> None:
+    def __init__(self, problems: list[dict[str, str]], near: str = "") -> None:
         super().__init__(Code.REQUEST_INVALID, most=str(MAX_TTL))
         self.errors = tuple(problems)
         self.hint = _hint(problems)
+        self.words["nearest"] = near
+        if near and not self.hint:
+            self.hint = "nearestMember"
         self.unknown = any(each["problem"] == "unknown" for each in problems)
 
 
@@ -48,7 +55,7 @@ async def read_body(request: Request, model: type[M], still: Still) -> M:
     `still` raises, and ClientDisconnect."""
     said = [value for name, value in request.scope["headers"] if name == b"content-type"]
     if not said or not is_json(said[0]):
-        raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
+        raise UnsupportedBody("" if not said or not _is_json(said[0]) else "bodyCharset")
     waits: list[bool] = []
     noted = asyncio.get_running_loop().call_soon(waits.append, True)  # runs only if this task gives way
     parts, is_whole = list[bytes](), False
@@ -61,22 +68,19 @@ async def read_body(request: Request, model: type[M], still: Still) -> M:
         raise ClientDisconnect
     if waits or len(parts) > 1:
         await still()
-    try:
-        return parsed(model, b"".join(parts))
-    except RequestInvalid:
-        raise
-    except BrokerError:
-        if request.headers.get("content-encoding", "identity") != "identity":
-            raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE) from None
-        raise
+    return parsed(model, b"".join(parts))
 
 
 def is_json(content_type: bytes) -> bool:
     """Return whether a Content-Type says JSON in UTF-8."""
     if content_type == _JSON:
         return True
-    kind, _, parameter = content_type.partition(b";")
-    return kind.strip().lower() == _JSON and parameter.strip().lower() in {b"", b"charset=utf-8"}
+    parameter = content_type.partition(b";")[2]
+    return _is_json(content_type) and parameter.strip().lower() in {b"", b"charset=utf-8"}
+
+
+def _is_json(content_type: bytes) -> bool:
+    return content_type.partition(b";")[0].strip().lower() == _JSON
 
 
 def parsed(model: type[M], body: bytes) -> M:
@@ -93,12 +97,12 @@ def _parsed(model: type[M], body: bytes) -> M:
     try:
         return model.model_validate(members)
     except ValidationError as error:
-        problems = _problems(model, error)
+        problems, near = _problems(model, error), _near(model, error)
     if problems == [{"pointer": "/tools", "problem": "value"}] and isinstance(tools := members["tools"], dict):
         for number, tool in enumerate(tools, 1):
             if not is_tool(tool):
                 raise NoToolName(number)
-    raise RequestInvalid(problems)
+    raise RequestInvalid(problems, near)
 
 
 _remembered = lru_cache(MOST_BODIES)(_parsed)  # what a body means follows from its bytes alone
@@ -109,7 +113,8 @@ def read_query(request: Request, model: type[M]) -> M:
     pairs = request.query_params.multi_items()
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise BrokerError(Code.REQUEST_INVALID, note="a query parameter twice")
+        twice = next(name for name, _ in pairs if request.query_params.getlist(name)[1:])
+        raise WrongArgument("", twice if twice in _names_in(model) else "query")
     return _from_strings(model, fields)
 
 
@@ -122,8 +127,8 @@ def _from_strings(model: type[M], fields: dict[str, str]) -> M:
     try:
         return model.model_validate_strings(fields)
     except ValidationError as error:
-        problems = _problems(model, error)
-    raise RequestInvalid(problems)
+        problems, near = _problems(model, error), _near(model, error)
+    raise RequestInvalid(problems, near)
 
 
 def _problems(model: type[RequestModel], error: ValidationError) -> list[dict[str, str]]:
@@ -132,6 +137,13 @@ def _problems(model: type[RequestModel], error: ValidationError) -> list[dict[st
     found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]
     made = [{"pointer": _pointer(each, ours), "problem": _PROBLEMS.get(each["type"], _sort(each))} for each in found]
     return [each for number, each in enumerate(made) if each not in made[:number]]
+
+
+def _near(model: type[RequestModel], error: ValidationError) -> str:
+    """Return the name of ours that is close to an unknown field's, which may be anything. Empty if none is."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]
+    unknown = [str(each["loc"][-1]) for each in found if each["type"] == "extra_forbidden"]
+    return next(filter(None, (nearest(each[:LONGEST_NAME], _names_in(model)) for each in unknown)), "")
 
 
 def _sort(problem: ErrorDetails) -> Literal["type", "value"]:

@@ -85,6 +85,14 @@ def _other_host(ours: frozenset[str]) -> BrokerError:
     return refused
 
 
+class UnsupportedBody(BrokerError):
+    """`unsupportedMediaType` that says more of the body: `hint` is the sentence."""
+
+    def __init__(self, hint: str) -> None:
+        super().__init__(Code.UNSUPPORTED_MEDIA_TYPE)
+        self.hint = hint
+
+
 class Gate:
     """The outermost ASGI layer: one count, span, line and id (X-Request-Id) for each request, the checks before its
     route, and a fence, so that a fault becomes our fixed page before any server prints it.
@@ -146,7 +154,8 @@ class Gate:
             await response(scope, exchange.receive, exchange.send)
 
     def _refusal(self, scope: Scope, exchange: HttpExchange) -> Response | None:
-        """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass.
+        """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size and coding; None
+        lets it pass.
 
         A path is routed decoded. A character that needs no percent sign has none, and two hexadecimal digits follow
         each (RFC 3986 section 2.1), so that a proxy in front, which may compare the path as it was sent, sees the same
@@ -169,13 +178,16 @@ class Gate:
         exchange.most = STREAM_LIMIT if streams else BODY_LIMIT
         announced, coded = headers.get(b"content-length"), b"transfer-encoding" in headers
         if b"content-length" in twice or (announced is not None and coded):  # two announcements (case 84)
-            refused = Code.REQUEST_INVALID
+            refused = BrokerError(Code.REQUEST_INVALID)
         elif announced is not None and (not announced.isdigit() or int(announced[:20]) > exchange.most):
-            refused = Code.REQUEST_TOO_LARGE
+            refused = BrokerError(Code.REQUEST_TOO_LARGE)
         else:
             exchange.received_all = not coded and announced in (None, b"0")
-            return None
-        response = answer(BrokerError(refused), Request(scope), self.locale)
+            encoded = b"content-encoding" in headers and not (is_forwarded or exchange.received_all)
+            if not encoded or headers[b"content-encoding"].lower() == b"identity":
+                return None
+            refused = UnsupportedBody("bodyEncoded")
+        response = answer(refused, Request(scope), self.locale)
         response.headers["connection"] = "close"  # the body is on its way and will not be read
         return response
 
