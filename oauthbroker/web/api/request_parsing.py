@@ -29,7 +29,8 @@ _HINTS = {
     "/subjects/user": "subject", "/subjects/global": "subject", "/turn/agentName": "agentName",
     "/agentName": "agentName", "/agent": "agentName", "/minTtlSeconds": "minTtl",
 }  # fmt: skip
-_PROBLEMS: dict[str, Literal["missing", "unknown", "type", "value"]] = {
+FieldFault = Literal["missing", "unknown", "type", "value"]
+_PROBLEMS: dict[str, FieldFault] = {
     "missing": "missing",
     "extra_forbidden": "unknown",
 }
