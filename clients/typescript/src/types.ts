@@ -107,6 +107,7 @@ export interface PrivateLink {
   authorizationUrl: string;
   subjectMode: "global" | "user";
   subject: string;
+  account?: string;
   expiresAt: string;
   deviceCode?: DeviceCode;
 }
@@ -186,6 +187,8 @@ export interface GrantSummary {
   needs: "consent" | "refresh" | null;
   /** Null for a token that never ends, or whose end is unknown. */
   expiresAt: string | null;
+  /** When the grant ends although it is refreshed; null where that is not known. */
+  endsAt: string | null;
   refreshable: boolean;
   createdAt: string;
   updatedAt: string;

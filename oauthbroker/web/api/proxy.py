@@ -41,6 +41,7 @@ MOST_AT_ONCE = 32  # requests under way of one turn
 STILL_SECONDS = 15.0  # between two looks at the turn, while an answer goes on
 FIRST_HOST = "-"  # in the path: the first of the app's hosts
 CODE = "OAuthBroker-Code"  # of a refusal: its code, also where HEAD has no body
+SESSION, REASON = "OAuthBroker-Session", "OAuthBroker-Reason"  # of a request for consent; its link is in the body alone
 NETWORK = "OAuthBroker-Network"  # of a refusal: how the provider was not reached, by httpx's name for it
 _PATH = "/:@!$&'()*+,;=~"  # what needs no percent sign in a path (RFC 3986 section 3.3)
 _TIMEOUT = b"oauthbroker-timeout"
@@ -144,7 +145,9 @@ class ProxyEndpoint:
                     await answer.aclose()
                 return None
         if isinstance(answer, AuthorizationRequired):
-            return _marked(reply(answer.to_json(), 403), "authorization_required")
+            response = _marked(reply(answer.to_json(), 403), "authorization_required")
+            response.headers.update({SESSION: answer.auth_session_id, REASON: answer.reason})
+            return response
         raise answer.as_error()
 
     async def _pass_on(self, request: Request, answer: ForwardedAnswer, send: Send) -> None:
