@@ -38,6 +38,7 @@ PEER = "oauthbroker.peer"  # in scope["extensions"] of what came over our Unix s
 LOCAL = "oauthbroker.local"  # in scope["extensions"] of what came over the socket of a person's own connections
 PROBES = frozenset({"/healthz", "/readyz"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_BODILESS = frozenset({"GET", "HEAD"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DISGUISED = re.compile(rb"%(?:2[DEF]|3[0-9]|[46][1-9A-F]|[57][0-9A]|5F)", re.IGNORECASE)  # -./0-9A-Za-z_
 _DEFAULT_PORTS = {"https": 443, "http": 80}
@@ -183,8 +184,9 @@ class Gate:
             refused = BrokerError(Code.REQUEST_TOO_LARGE)
         else:
             exchange.received_all = not coded and announced in (None, b"0")
-            encoded = b"content-encoding" in headers and not (is_forwarded or exchange.received_all)
-            if not encoded or headers[b"content-encoding"].lower() == b"identity":
+            if b"content-encoding" not in headers or is_forwarded or scope["method"] in _BODILESS:
+                return None
+            if headers[b"content-encoding"].lower() == b"identity":
                 return None
             refused = UnsupportedBody("bodyEncoded")
         response = answer(refused, Request(scope), self.locale)
