@@ -223,7 +223,7 @@ export interface Imported {
   problems: { line: number; reasons: string[]; code: string | null }[];
 }
 
-/** What there was of a subject. `erased` is false while a provider has to be told, a browser is connecting, or a run has to end. */
+/** What there was of a subject. `erased` is false while a provider has to be told, a browser is connecting, a run has to end, or a record cannot be read. */
 export interface Erased {
   erased: boolean;
   grants: number;
@@ -237,5 +237,7 @@ export interface Erased {
   toTell: number;
   connecting: number;
   ending: number;
+  /** Damaged records of its grants, which stay. */
+  unreadable: number;
   namedIn: string[];
 }
