@@ -15,7 +15,7 @@ def weighted(header: str | None) -> Iterator[tuple[str, float]]:
 
 def prefers(header: str | None, wanted: str, other: str, *, on_a_tie: bool) -> bool:
     """Tell whether a caller names `wanted`, a media type, and likes it better than `other`. A wildcard stands for
-    `other` alone: no caller gets what it did not name."""
+    `other` alone: no caller gets a type that it did not name."""
     weights = dict(weighted(header))
     mine = weights.get(wanted, 0.0)
     ranges = (other, f"{other.partition('/')[0]}/*", "*/*")  # the most specific one counts

@@ -244,7 +244,7 @@ class GrantRecords:
             yield versioned
 
     async def unreadable_of(self, who: str) -> int:
-        """Count the grants of a subject, or that it agreed to, which cannot be read, whatever the reason."""
+        """Count the grants of a subject, or that it agreed to, which cannot be read, for any reason."""
         skipped, unread = list[Key](), Unread()
         found = self._store.find(self._tags.who(who), skipped=skipped)
         async for _ in readable_records(found, self._open_grant, self._on_damage, unread):

@@ -279,7 +279,7 @@ async def test_the_coding_identity_is_none(api: Callers) -> None:
         ("/v1/turn/pending?links=apart&links=apart", None, "(links)", "/links"),
     ],
 )
-async def test_a_wrong_member_is_named_with_what_it_has_to_be(
+async def test_a_wrong_member_is_named_with_its_right_form(
     api: Callers, path: str, body: Any, wanted: str, pointer: str
 ) -> None:
     turn = await api.turn()
@@ -298,7 +298,7 @@ async def test_a_turn_that_would_last_too_long_is_told_the_most(api: Callers, tt
     assert ttl != 3601 or "from 1 to 3600" in answer.json()["detail"]
 
 
-async def test_a_number_out_of_range_is_named_among_what_is_no_strict_json(api: Callers) -> None:
+async def test_a_number_out_of_range_is_named_as_such(api: Callers) -> None:
     tool = await api.tool()
     answer = await tool.send("POST", "/v1/tokens", body=b'{"oauthAppRef":"mail","minTtlSeconds":1e400}')
     assert (400, True) == (answer.status, "a number out of range" in answer.json()["detail"])

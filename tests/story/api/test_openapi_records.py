@@ -124,7 +124,7 @@ def test_every_member_of_a_grant_and_an_app_is_in_its_schema() -> None:
 
 
 def objects(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield the schemas of objects within a schema, but for what is referred to."""
+    """Yield the schemas of objects within a schema, without its references."""
     if isinstance(schema, list):
         for part in schema:
             yield from objects(part)
