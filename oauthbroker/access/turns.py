@@ -86,7 +86,7 @@ class Turns:
         check_apps_of_accounts(kept.auth.accounts if kept.auth is not None else {}, self.config.bundle.apps)
         seconds = most if ttl_seconds is None else ttl_seconds
         if isinstance(seconds, bool) or not isinstance(seconds, int) or not 1 <= seconds <= most:
-            raise BrokerError(Code.REQUEST_INVALID, note="ttlSeconds")
+            raise WrongArgument("turnTtl", "ttlSeconds", most=str(most))
         now = self.clock.now()
         record = TurnRecord(
             locator=random_text(self.clock, 128),

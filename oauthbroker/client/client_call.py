@@ -15,6 +15,7 @@ from oauthbroker.model.token_request import WrongArgument
 T = TypeVar("T")
 PASSING = frozenset({408, 429, 502, 503, 504})  # the same call may succeed a moment later
 ORIGIN = "oauthbroker-status"  # the header that tells the proxy's answers from the provider's
+CODE = "oauthbroker-code"  # of the proxy's refusals, also where HEAD has no body
 _MAX_WAIT = 3600
 _MOST_ERRORS = 16
 _LONGEST_SENTENCE = 4096
@@ -127,7 +128,7 @@ def refusal_of(reply: Reply) -> BrokerError:
     """Return the error of an RFC 9457 problem. Other refusals come from a proxy before the broker:
     `brokerUnreachable` for a temporary status, else `brokerAnswerInvalid`."""
     problem = _problem_in(reply)
-    word = problem.get("code")
+    word = problem.get("code", (reply.headers or {}).get(CODE))
     if isinstance(word, str):
         code = known_code(word) or Code.BROKER_ANSWER_INVALID
     else:

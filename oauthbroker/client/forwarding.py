@@ -7,7 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oauthbroker.client.client_call import ClientCall, Reply, members_of, refusal_of, segment, understood
+from oauthbroker.client.client_call import (
+    ORIGIN,
+    ClientCall,
+    Reply,
+    list_in,
+    members_of,
+    refusal_of,
+    segment,
+    understood,
+)
 from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.header_names import check_text_field, spelled_text
@@ -40,7 +49,7 @@ def forwarded(
     headers: Mapping[str, str] | None,
     content: bytes | None,
     scopes: Sequence[str] | None,
-) -> ClientCall[ApiAnswer | AuthorizationRequired]:
+) -> ClientCall[ApiAnswer | AuthorizationRequired | AskedByHead]:
     """Return the call. Not repeatable: the provider may have acted. Raises `requestInvalid` for a URL, method or header
     that cannot be sent as it stands."""
     if not isinstance(method, str) or not _METHOD.fullmatch(method):
@@ -62,12 +71,34 @@ def _checked(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if spelled_text(name) not in OURS}
 
 
-def _answer(reply: Reply) -> ApiAnswer | AuthorizationRequired:
+@dataclass(frozen=True, slots=True)
+class AskedByHead:
+    """A request for consent in an answer to HEAD, which has no body: `found` finds its link among the turn's."""
+
+    session: str
+    reason: str
+
+    @property
+    def found(self) -> ClientCall[AuthorizationRequired]:
+        return ClientCall("GET", "/v1/turn/pending", self._of)
+
+    def _of(self, reply: Reply) -> AuthorizationRequired:
+        """Raises `brokerAnswerInvalid` if the link is gone by now."""
+        items = list_in(members_of(reply), "items")
+        mine = next((each for each in items if each.get("authSessionId") == self.session), {})
+        apart = {"status": "authorization_required", "authorizationUrl": "", "reason": self.reason}
+        return understood(lambda: AuthorizationRequired.from_json({**apart, **mine}))
+
+
+def _answer(reply: Reply) -> ApiAnswer | AuthorizationRequired | AskedByHead:
     return ApiAnswer(reply.status, reply.headers or {}, reply.body) if reply.forwarded else consent(reply)
 
 
-def consent(reply: Reply) -> AuthorizationRequired:
+def consent(reply: Reply) -> AuthorizationRequired | AskedByHead:
     """Return the request for consent in an answer that is not the provider's. Raises the error that any other names."""
+    said = reply.headers or {}
+    if said.get(ORIGIN) == "authorization_required" and not reply.body and "oauthbroker-session" in said:
+        return AskedByHead(said["oauthbroker-session"], said.get("oauthbroker-reason", ""))
     if reply.status != 403 or reply.media_type != "application/json":
         raise refusal_of(reply)
     members = members_of(reply, 403)

@@ -15,7 +15,7 @@ import httpx2
 
 from oauthbroker.client.async_transport import AsyncTransport
 from oauthbroker.client.client_call import ORIGIN, Reply, reply_of, segment
-from oauthbroker.client.forwarding import OURS, consent
+from oauthbroker.client.forwarding import OURS, AskedByHead, consent
 from oauthbroker.client.retries import PAUSES, BrokerAway, Wire, pause_of
 from oauthbroker.client.sync_transport import BlockingTransport
 from oauthbroker.client.transport import CONNECT_SECONDS, check_length
@@ -151,7 +151,7 @@ class ForwardedRequests:
                 reply = await answer.reply()
             wait = self._wait(pauses, reply)
             if wait is None:
-                raise BrokerAway(self.wire.url) if reply is None else _refused(reply)
+                raise BrokerAway(self.wire.url) if reply is None else await self._refused(reply)
             await self.wire.clock.sleep(wait)
 
     def _wait(self, pauses: Iterator[float], reply: Reply | None) -> float | None:
@@ -161,6 +161,20 @@ class ForwardedRequests:
         pause = next(pauses, None)
         wait = None if pause is None else pause_of(pause * self.wire.clock.jitter(0.5, 1.5), reply)
         return None if wait is None or wait > self.wire.timeout else wait
+
+    async def _refused(self, reply: Reply) -> Exception:
+        """Return why the broker did not forward a request."""
+        name = (reply.headers or {}).get(NETWORK)
+        if name in {"ReadTimeout", "ReadError", "ConnectTimeout", "ConnectError"}:
+            return _ProviderLost(name)
+        try:
+            result = consent(reply)
+            if isinstance(result, AskedByHead):
+                found = await self.wire.send(result.found, self.bearer)
+                return raised(found)
+            return raised(result)
+        except BrokerError as error:
+            return error
 
     def _outgoing(self, request: Any, body: bytes | AsyncIterable[bytes]) -> httpx2.Request:
         headers = [(name, said.strip(b" \t")) for name, said in request.headers.raw if not _is_dropped(name)]
@@ -172,7 +186,7 @@ class ForwardedRequests:
         if not isinstance(body, bytes) and (length := length_of(request)) is not None:
             headers.append((b"Content-Length", str(length).encode()))
         stall = patience_of(request)
-        seconds = STALL_SECONDS if stall is None else max(0.0, min(stall, LONGEST_STALL_SECONDS))
+        seconds = STALL_SECONDS if stall is None else max(0.001, min(stall, LONGEST_STALL_SECONDS))
         if stall is not None:
             headers.append((b"OAuthBroker-Timeout", f"{seconds:.3f}".encode()))
         timeout = httpx2.Timeout(self.wire.timeout + seconds, connect=CONNECT_SECONDS)
@@ -252,14 +266,3 @@ def sync_client(
 def _is_dropped(name: bytes) -> bool:
     said = spelled(name)
     return said.startswith(BROKERS) or said.decode("latin-1") in OURS
-
-
-def _refused(reply: Reply) -> Exception:
-    """Return why the broker did not forward a request."""
-    name = (reply.headers or {}).get(NETWORK)
-    if name in {"ReadTimeout", "ReadError", "ConnectTimeout", "ConnectError"}:
-        return _ProviderLost(name)
-    try:
-        return raised(consent(reply))
-    except BrokerError as error:
-        return error

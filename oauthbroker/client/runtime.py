@@ -192,27 +192,37 @@ class Runtime(OperatorCalls):
             try:
                 delivery = await self.lease(agent, max(checked_wait(wait), 1))
             except BrokerError as error:
-                if not error.retryable:
-                    raise
-                delivery, pause = None, error.retry_after_seconds or self._wire.clock.jitter(0.5, 1.5)
+                delivery, pause = None, self._pause_after(error)
                 await self._wire.clock.sleep(pause)
             if delivery is not None:
                 return delivery
+
+    def _pause_after(self, error: BrokerError) -> float:
+        """Return the seconds until a broker that is away, busy or restarting is asked again. Raises other errors."""
+        if not error.retryable:
+            raise error
+        return error.retry_after_seconds or self._wire.clock.jitter(0.5, 1.5)
 
     async def session(self, auth_session_id: str) -> SessionOutcome:
         """Return the state of an authorization."""
         return await self._send(runtime_requests.session(auth_session_id))
 
     async def wait(self, auth_session_id: str, timeout: float = 600) -> SessionOutcome:
-        """Wait until an authorization is `completed`, `failed` or `expired`; `pending` after `timeout` seconds."""
+        """Wait until an authorization is `completed`, `failed` or `expired`; `pending` after `timeout` seconds.
+        Continues while the broker is unreachable, busy or restarting."""
         clock, looks = self._wire.clock, 0
         deadline = clock.monotonic() + checked_wait(timeout)
         while True:
-            outcome = await self.session(auth_session_id)
-            left = deadline - clock.monotonic()
-            if outcome.status != "pending" or left <= 0:
-                return outcome
-            await clock.sleep(min(left, POLL_SECONDS[min(looks, len(POLL_SECONDS) - 1)]))
+            pause = POLL_SECONDS[min(looks, len(POLL_SECONDS) - 1)]
+            try:
+                outcome = await self.session(auth_session_id)
+                if outcome.status != "pending" or clock.monotonic() >= deadline:
+                    return outcome
+            except BrokerError as error:
+                if clock.monotonic() >= deadline:
+                    raise
+                pause = self._pause_after(error)
+            await clock.sleep(max(0.0, min(pause, deadline - clock.monotonic())))
             looks += 1
 
     async def cancel(self, auth_session_id: str) -> bool:

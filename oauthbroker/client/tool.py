@@ -154,12 +154,16 @@ class OAuth(OnWire):
         """Send a request to the provider's API through the broker, which adds the token. Returns the API's answer with
         any status, or why there is none. After `brokerUnreachable` and `providerUnreachable` the provider may have
         acted. An answer longer than 4 MiB is `brokerAnswerInvalid`."""
-        from oauthbroker.client.forwarding import forwarded  # for a tool that has a token this is rarely needed
+        from oauthbroker.client.forwarding import AskedByHead, forwarded  # for a tool that has a token, rarely needed
 
         try:
-            return await self._send(forwarded(call_ref(app), method, url, headers, content, scopes))
+            answer = await self._send(forwarded(call_ref(app), method, url, headers, content, scopes))
+            if not isinstance(answer, AskedByHead):
+                return answer
+            asked = await self._send(answer.found)
         except BrokerError as error:
             return self._failed(error)
+        return asked
 
     def client(
         self, app: AppRef, scopes: Sequence[str] | None = None, *, library: ModuleType | None = None

@@ -132,7 +132,7 @@ class BrokerError(Exception):
 
     `words` fill the placeholders of the message and are words of our configuration (a mode, an app's name) or the one
     that the caller sent in place of such a word, never data of a person or a provider. `note` is for the operator's
-    log: a short fixed phrase, same rule.
+    log, and for the caller of `requestInvalid`: a short fixed phrase, same rule.
     `errors`, of a client's refused request, are its wrong members as the API names them: `pointer` and `problem`.
     `hint` names the sentence that stands in place of the code's own: it knows more of this case. `sentence` is one
     that is written already, as by another process.
@@ -182,6 +182,12 @@ class BrokerError(Exception):
         hint = self.hint or ("storeBroken" if self.lasting and self.code is Code.STORE_UNAVAILABLE else "")
         pattern = SENTENCES.get(locale, SENTENCES["en"])["hints"][hint] if hint else self.code.sentence(locale)
         return pattern.format(**{"mode": "?", "fact": "?", **self.words})
+
+    def explained(self, locale: Locale = "en") -> str:
+        """Return the sentence for a caller. Where `requestInvalid` has only its general one, its note names the
+        fault."""
+        is_bare = self.code is Code.REQUEST_INVALID and self.note and not (self.hint or self.sentence)
+        return self.message(locale) + (f" ({self.note})" if is_bare else "")
 
     def __str__(self) -> str:
         if self.lasting and self.note:  # the cause first: it has to be mended

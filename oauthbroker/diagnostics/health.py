@@ -14,6 +14,8 @@ from oauthbroker.observability.repeats import StoreOutage
 from oauthbroker.plugins.running_plugin import PluginFinding
 from oauthbroker.refresh.retry_store import RetryStore
 
+HealthStatus = Literal["ok", "red"]
+
 
 @dataclass(frozen=True, slots=True)
 class Health:
@@ -24,7 +26,7 @@ class Health:
     findings: Mapping[str, PluginFinding] = field(default_factory=dict)
 
     @property
-    def status(self) -> Literal["ok", "red"]:
+    def status(self) -> HealthStatus:
         return "red" if self.problems else "ok"
 
     def to_json(self) -> dict[str, Any]:

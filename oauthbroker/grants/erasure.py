@@ -95,7 +95,7 @@ class Erasure:
                 return Erased(False, found)
             done = await self._remove(found)
         await self.repository.sync(*KINDS)  # also of records that are gone already
-        return Erased(done, found)
+        return Erased(done and not found.unreadable, found)
 
     async def _begun(self, subject: str, progress: Progress = unseen) -> FoundRecords:
         """Find the records that may bring others about, and the uses, also those of grants that are gone."""
@@ -114,6 +114,7 @@ class Erasure:
             if grant is not None and _names(grant, subject):
                 found.named_in.append(head.id)
         found.uses = sorted(uses)
+        found.unreadable = await self.repository.unreadable_of(subject)
         await self._add_requests(found)
         return found
 
@@ -143,7 +144,7 @@ class Erasure:
 
     async def _found_again(self, seen: FoundRecords) -> FoundRecords:
         """Find again what may bring others about, by the subject's tag."""
-        now = FoundRecords(subject=seen.subject, named_in=seen.named_in, uses=seen.uses)
+        now = FoundRecords(subject=seen.subject, named_in=seen.named_in, uses=seen.uses, unreadable=seen.unreadable)
         await self._add_requests(now)
         now.grants = await self._grants_again(seen)
         return now

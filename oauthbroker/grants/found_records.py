@@ -16,6 +16,7 @@ class FoundRecords:
     """Records of one subject. `named_in` are grants of other subjects that this one agreed to, or asked for: they stay.
     `of_plugins` are records that plug-ins keep elsewhere.
 
+    `unreadable` counts damaged records of its grants, which stay until an operator restores or removes them.
     `to_tell` counts grants whose provider has still to be told, `connecting` authorizations that are being finished.
     """
 
@@ -29,6 +30,7 @@ class FoundRecords:
     uses: list[str] = field(default_factory=list)
     plugin_values: list[tuple[str, str]] = field(default_factory=list)
     of_plugins: SubjectRecords = field(default_factory=SubjectRecords)
+    unreadable: int = 0
 
     @property
     def to_tell(self) -> int:
@@ -50,7 +52,7 @@ class FoundRecords:
 
     @property
     def empty(self) -> bool:
-        return not any(self.counts().values())
+        return not any(self.counts().values()) and not self.unreadable
 
     def counts(self) -> dict[str, int]:
         counted = {kind: len(getattr(self, kind)) for kind in ("grants", "sessions", "events", "turns")}
@@ -58,8 +60,13 @@ class FoundRecords:
         return {**counted, "pluginValues": len(self.plugin_values), "pluginRecords": self.of_plugins.records}
 
     def to_json(self) -> dict[str, Any]:
-        waits = {"toTell": self.to_tell, "connecting": self.connecting, "ending": self.of_plugins.ending}
-        return {**self.counts(), **waits, "namedIn": sorted(self.named_in)}
+        waits = {
+            "toTell": self.to_tell,
+            "connecting": self.connecting,
+            "ending": self.of_plugins.ending,
+            "unreadable": self.unreadable,
+        }
+        return {**self.counts(), **waits, "unreadable": self.unreadable, "namedIn": sorted(self.named_in)}
 
 
 @dataclass(frozen=True, slots=True)

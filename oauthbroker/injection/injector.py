@@ -116,8 +116,8 @@ SentSecrets = Bounded[str, tuple[Sequence[Secret], ...]]  # by account: what req
 
 
 class Injector:
-    """Sends requests with tokens. A provider's 401 is reported, and the request is sent once more with the next token
-    if its body is repeatable."""
+    """Sends requests with tokens. A provider's 401 is reported, and a repeatable request is sent once more with the
+    next token. Where there is none just now, the answer says so: the API did nothing."""
 
     def __init__(self, transport: ApiTransport, limits: ApiLimits, sent: SentSecrets | None = None) -> None:
         self._transport, self._limits = transport, limits
@@ -148,7 +148,7 @@ class Injector:
         except BaseException:
             await answer.aclose()
             raise
-        if isinstance(again, Failed) or (isinstance(again, Ready) and not request.repeatable):
+        if (isinstance(again, Failed) and not again.retryable) or (isinstance(again, Ready) and not request.repeatable):
             return answer
         await answer.aclose()
         if isinstance(again, Ready):

@@ -10,6 +10,8 @@ from oauthbroker.core.words import Locale
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.outside_values import VaultLogin
 
+LONGEST_SECONDS = 86_400  # of a limit that is a time
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

@@ -77,6 +77,16 @@ class NeverHandedOut(BrokerError):
         super().__init__(Code.REQUEST_INVALID, note="a static credential is injected, and never handed out")
 
 
+class OtherKind(BrokerError):
+    """`requestInvalid` for the name of an app with a kind that is not its own."""
+
+    hint = "otherKind"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(Code.REQUEST_INVALID, note="oauthAppRef", kind=kind, name=name)
+        self.errors = ({"pointer": "/oauthAppRef", "problem": "value"},)
+
+
 def parse_request(
     request: Mapping[str, Any], apps: Mapping[str, Kinded] | None = None
 ) -> tuple[str, Sequence[str] | None, int | None]:
@@ -136,7 +146,7 @@ def call_ref(app: AppRef, account: str | None = None, apps: Mapping[str, Kinded]
     if named is not None and named.kind == "CredentialApp" != kind:  # clients write OAuthApp for a bare name
         raise NeverHandedOut
     if named is not None and named.kind != kind:
-        raise BrokerError(Code.REQUEST_INVALID, note=f"{kind} names a {named.kind}")
+        raise OtherKind(named.kind, split_ref(name)[0])
     if account is None:
         return name
     if "@" in name or not (account == "" or is_account(account)):

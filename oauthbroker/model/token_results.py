@@ -184,14 +184,12 @@ class Failed:
 
     @classmethod
     def from_error(cls, error: BrokerError, locale: Locale) -> Failed:
-        """Return the error as a result. Where `requestInvalid` has only its general sentence, its note names
-        the fault."""
-        is_bare = error.code is Code.REQUEST_INVALID and error.note and not error.hint
+        """Return the error as a result."""
         return cls(
             _hint=error.hint,
             _words=error.words,
             code=error.code,
-            message=error.message(locale) + (f" ({error.note})" if is_bare else ""),
+            message=error.explained(locale),
             retryable=error.retryable,
             retry_after_seconds=error.retry_after_seconds,
             errors=error.errors,

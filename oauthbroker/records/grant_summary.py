@@ -13,6 +13,7 @@ from oauthbroker.records.grant_view import GrantView
 
 _LEFT_OUT = ("account", "label", "accountName", "slots")  # where there is none: of tokens, of an unnamed account
 Needs = Literal["consent", "refresh"]
+GrantState = Literal["live", "revoked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class GrantSummary:
     provider: str
     subject: str
     scopes: tuple[str, ...]
-    state: str
+    state: GrantState
     needs: Needs | None
     expiresAt: str | None
     endsAt: str | None = None

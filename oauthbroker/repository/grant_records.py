@@ -243,6 +243,14 @@ class GrantRecords:
         async for versioned in self._with(self._tags.who(who), unread):
             yield versioned
 
+    async def unreadable_of(self, who: str) -> int:
+        """Count the grants of a subject, or that it agreed to, which cannot be read, for any reason."""
+        skipped, unread = list[Key](), Unread()
+        found = self._store.find(self._tags.who(who), skipped=skipped)
+        async for _ in readable_records(found, self._open_grant, self._on_damage, unread):
+            pass
+        return len({*skipped, *unread})
+
     async def grants_ending(self, day: date) -> AsyncIterator[Versioned[Grant]]:
         """Yield the readable grants whose users are to be told on that day (UTC) that they end."""
         async for versioned in self._with(self._tags.ending(day), None):

@@ -126,7 +126,14 @@ class MemoryStore:
         for entry in list(map(there.__getitem__, islice(names, limit))):
             yield entry
 
-    async def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
+    async def find(
+        self,
+        tag: Tag,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        skipped: list[Key] | None = None,  # noqa: ARG002  (none can be damaged)
+    ) -> AsyncIterator[Entry]:
         there = self._named(tag.kind)
         names = (name for name in sorted(self._tags.get(tag, ())) if name > after and name in there)
         for entry in list(map(there.__getitem__, islice(names, limit))):

@@ -128,10 +128,12 @@ class TestPostgres(ProcessContract, StoreContract):
     async def test_a_generation_that_was_changed_in_the_database_is_damage(
         self, postgres_server: postgres.Server, store: Store, key: Key
     ) -> None:
-        await store.put(key, b"one", expect=0)
+        tag, skipped = store.tag("grants", "who", "a"), list[Key]()
+        await store.put(key, b"one", expect=0, tags=[tag])
         postgres_server.run("update oauthbroker.entry set generation = 7", "contract")
         assert Code.RECORD_CORRUPT.value == await outcome(store.get(key))
         assert [] == await bodies(store, "grants")
+        assert ([], [key]) == ([each async for each in store.find(tag, skipped=skipped)], skipped)
         assert 1 == (await store.put(key, b"anew", expect=0)).generation
 
     async def test_an_entry_that_was_moved_in_the_database_is_refused(

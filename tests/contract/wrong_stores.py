@@ -38,8 +38,10 @@ class TagLost(MemoryStore):
 class FindMisses(MemoryStore):
     """A find stops early."""
 
-    async def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
-        async for entry in super().find(tag, after=after, limit=1):
+    async def find(
+        self, tag: Tag, *, after: str = "", limit: int | None = None, skipped: list[Key] | None = None
+    ) -> AsyncIterator[Entry]:
+        async for entry in super().find(tag, after=after, limit=1, skipped=skipped):
             yield entry
 
 
@@ -67,8 +69,10 @@ class PagesWithoutOrder(MemoryStore):
 class FindsWithoutPages(MemoryStore):
     """Each page of found entries begins at the start."""
 
-    async def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
-        async for entry in super().find(tag, limit=limit):
+    async def find(
+        self, tag: Tag, *, after: str = "", limit: int | None = None, skipped: list[Key] | None = None
+    ) -> AsyncIterator[Entry]:
+        async for entry in super().find(tag, limit=limit, skipped=skipped):
             yield entry
 
 

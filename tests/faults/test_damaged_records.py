@@ -108,6 +108,25 @@ async def test_the_store_of_these_tests_has_a_record_of_every_kind_twice(here: W
             assert await here.process.store.get(key) is not None, key
 
 
+@pytest.mark.parametrize("form", ["sound", *FILES])
+async def test_an_erasure_that_cannot_read_a_grant_of_its_subject_does_not_say_that_all_is_gone(
+    here: World, form: str
+) -> None:
+    if form != "sound":
+        await damaged(here, "grants", form)
+    refused, outcomes = None, []
+    for _ in range(2):  # the second run finds it, too
+        try:
+            outcomes.append(await here.broker.erase(ALICE))
+        except BrokerError as error:
+            refused = error.code
+    unreadable = [each.found.unreadable for each in outcomes]
+    assert refused or form == "sound" or (unreadable == [1, 1] and not any(each.done for each in outcomes))
+    assert form != "sound" or unreadable == [0, 0]
+    other = await here.broker.erase(BOB)
+    assert not other.found.unreadable
+
+
 @pytest.mark.sample(10)
 @pytest.mark.slow
 @pytest.mark.case("65", "66", "67", "94")

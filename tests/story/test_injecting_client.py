@@ -609,6 +609,21 @@ async def test_a_second_401_is_the_answer(identity_provider: IdentityProvider, t
         assert 2 == len(here.tokens_sent)
 
 
+async def test_a_401_whose_new_token_cannot_be_had_just_now_is_a_refusal_that_may_pass(
+    identity_provider: IdentityProvider, test_clock: TestClock, way: Way
+) -> None:
+    """The API did nothing, so that the tool may send the same again; its 401 would look final."""
+    api = answers(raw_answer(401, b"why"), raw_answer(200, b"now"))
+    async with stage(identity_provider, test_clock, api, way=way) as here, here.client() as client:
+        identity_provider.script.refresh.busy(3, 503, times=1)
+        with pytest.raises(RequestRefusedError) as error:
+            await client.get(here.url())
+        assert (True, 3) == (error.value.result.retryable, error.value.result.retry_after_seconds)
+        assert 1 == len(here.tokens_sent)
+        test_clock.advance(5)
+        assert (200, "now") == ((answer := await client.get(here.url())).status_code, answer.text)
+
+
 async def test_a_body_that_cannot_be_repeated_is_an_error_of_its_own(
     identity_provider: IdentityProvider, test_clock: TestClock, way: Way
 ) -> None:

@@ -2,7 +2,7 @@
 
 import { BrokerError, wrongArgument } from "./errors.js";
 import { callRef } from "./refs.js";
-import type { OAuthTokenAuthorizationRequired, OAuthTokenError, ObjectRefLike } from "./types.js";
+import type { AuthPendingBlock, OAuthTokenAuthorizationRequired, OAuthTokenError, ObjectRefLike } from "./types.js";
 import { type Call, type CallOptions, isObject, part, refusalOf, type Reply } from "./wire.js";
 
 /** What a request to a provider's API may have beside its method and URL. */
@@ -73,6 +73,19 @@ export function fetched(reply: Reply): FetchResult {
   const isLink = isObject(json) && json["status"] === "authorization_required" && typeof json["authorizationUrl"] === "string";
   if (isLink) return json as unknown as OAuthTokenAuthorizationRequired;
   throw refusalOf(reply);
+}
+
+/** After HEAD: the request for consent whose link is among those of the turn, in `block`. Undefined for any other answer. */
+export function askedByHead(reply: Reply): ((block: AuthPendingBlock | null) => OAuthTokenAuthorizationRequired) | undefined {
+  const { session, reason } = reply.proxy ?? {};
+  if (reply.json !== undefined || typeof session !== "string") return undefined;
+  return (block) => {
+    const item = block?.items.find((each) => each.authSessionId === session);
+    if (item === undefined) throw new BrokerError("brokerAnswerInvalid", { status: reply.status });
+    const { authorizationUrl = "", expiresAt, message, deviceCode } = item;
+    const asked = { status: "authorization_required", authSessionId: session, authorizationUrl, expiresAt, message } as const;
+    return { ...asked, ...(reason ? { reason } : {}), ...(deviceCode === undefined ? {} : { deviceCode }) };
+  };
 }
 
 /** The separators of a path in clear. Each `%` is read once, as the broker does. */

@@ -1,7 +1,7 @@
 /** The tool's side: `ctx.oauth` for a tool in another process. It holds a turn token, and nothing else. */
 
 import { BrokerError, knownLocale, wrongOption } from "./errors.js";
-import { fetched, type FetchOptions, type FetchResult, forwarded } from "./forwarding.js";
+import { askedByHead, fetched, type FetchOptions, type FetchResult, forwarded } from "./forwarding.js";
 import { narrow, type Narrowing } from "./narrow.js";
 import type { AppInfo, AuthPendingBlock, Locale, OAuthTokenError, OAuthTokenRequest, OAuthTokenResult, ObjectRefLike, SessionOutcome } from "./types.js";
 import { type Call, type CallOptions, checkedBearer, type ClientOptions, isObject, membersOf, type Reply, Wire } from "./wire.js";
@@ -79,7 +79,9 @@ export class TurnOAuth implements OAuth {
 
   async fetch(app: ObjectRefLike, method: string, url: string, options: FetchOptions = {}): Promise<FetchResult> {
     try {
-      return fetched(await this.#send(forwarded(app, method, url, options), 403));
+      const reply = await this.#send(forwarded(app, method, url, options), 403);
+      const asked = askedByHead(reply);
+      return asked === undefined ? fetched(reply) : asked(blockOf(await this.#send({ method: "GET", path: "/v1/turn/pending", signal: options.signal })));
     } catch (error) {
       if (error instanceof BrokerError) return failed(error, this.#locale ?? "en");
       throw error;

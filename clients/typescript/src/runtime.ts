@@ -97,8 +97,8 @@ export class Runtime {
         yield delivery;
       } catch (error) {
         if (options.signal?.aborted) return;
-        if (!(error instanceof BrokerError && error.retryable)) throw error;
-        await sleep((error.retryAfterSeconds ?? 0.5 + Math.random()) * 1000, options.signal).catch(() => undefined);
+        if (!mayPass(error)) throw error;
+        await sleep(pauseAfter(error), options.signal).catch(() => undefined);
       }
       if (options.signal?.aborted) return;
     }
@@ -110,16 +110,21 @@ export class Runtime {
     return membersOf(await this.#send({ method: "GET", path, signal: options.signal }, 200)) as unknown as SessionOutcome;
   }
 
-  /** Waits until an authorization has ended; `pending` after `timeoutMs`. */
+  /** Waits until an authorization has ended; `pending` after `timeoutMs`. It outlives a broker that is away, busy or restarts. */
   async waitFor(authSessionId: string, options: CallOptions & { timeoutMs?: number } = {}): Promise<SessionOutcome> {
     const { timeoutMs = 600_000 } = options;
     if (!isAmount(timeoutMs)) throw new BrokerError("requestInvalid", { message: "timeoutMs is a number of milliseconds from 0. Send one such as 600000." });
     const deadline = Date.now() + timeoutMs;
     for (let pause = 200; ; pause = Math.min(pause * 2, 2000)) {
-      const outcome = await this.session(authSessionId, options);
-      const left = deadline - Date.now();
-      if (outcome.status !== "pending" || left <= 0) return outcome;
-      await sleep(Math.min(pause, left), options.signal);
+      let wait = pause;
+      try {
+        const outcome = await this.session(authSessionId, options);
+        if (outcome.status !== "pending" || Date.now() >= deadline) return outcome;
+      } catch (error) {
+        if (!mayPass(error) || Date.now() >= deadline) throw error;
+        wait = pauseAfter(error);
+      }
+      await sleep(Math.max(0, Math.min(wait, deadline - Date.now())), options.signal);
     }
   }
 
@@ -199,6 +204,15 @@ export class Runtime {
   async #send(call: Call, ...statuses: number[]): ReturnType<Wire["send"]> {
     return this.#wire.send({ ...call, bearer: this.#key }, ...statuses);
   }
+}
+
+function mayPass(error: unknown): error is BrokerError {
+  return error instanceof BrokerError && error.retryable;
+}
+
+/** Milliseconds until a broker that is away, busy or restarts is asked again. */
+function pauseAfter(error: BrokerError): number {
+  return (error.retryAfterSeconds ?? 0.5 + Math.random()) * 1000;
 }
 
 interface Begun {

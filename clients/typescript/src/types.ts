@@ -107,6 +107,7 @@ export interface PrivateLink {
   authorizationUrl: string;
   subjectMode: "global" | "user";
   subject: string;
+  account?: string;
   expiresAt: string;
   deviceCode?: DeviceCode;
 }
@@ -186,6 +187,8 @@ export interface GrantSummary {
   needs: "consent" | "refresh" | null;
   /** Null for a token that never ends, or whose end is unknown. */
   expiresAt: string | null;
+  /** When the grant ends although it is refreshed; null where that is not known. */
+  endsAt: string | null;
   refreshable: boolean;
   createdAt: string;
   updatedAt: string;
@@ -220,7 +223,7 @@ export interface Imported {
   problems: { line: number; reasons: string[]; code: string | null }[];
 }
 
-/** What there was of a subject. `erased` is false while a provider has to be told, a browser is connecting, or a run has to end. */
+/** What there was of a subject. `erased` is false while a provider has to be told, a browser is connecting, a run has to end, or a record cannot be read. */
 export interface Erased {
   erased: boolean;
   grants: number;
@@ -234,5 +237,7 @@ export interface Erased {
   toTell: number;
   connecting: number;
   ending: number;
+  /** Damaged records of its grants, which stay. */
+  unreadable: number;
   namedIn: string[];
 }

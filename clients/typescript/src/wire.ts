@@ -48,6 +48,8 @@ export interface Reply {
   status: number;
   json: unknown;
   forwarded?: { headers: Record<string, string>; body: Uint8Array } | undefined;
+  /** Of the proxy's own answers, which have no body after HEAD: the code of a refusal, and the session of a request for consent. */
+  proxy?: { code: string | null; session: string | null; reason: string | null } | undefined;
   retryAfterSeconds: number | undefined;
 }
 
@@ -177,13 +179,15 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
 export function refusalOf(reply: Reply): BrokerError {
   const said = isObject(reply.json) ? reply.json : {};
   const { status, retryAfterSeconds } = reply;
-  if (typeof said["code"] !== "string") {
+  const code = said["code"] ?? reply.proxy?.code;
+  if (typeof code !== "string") {
     return new BrokerError(PASSING.has(status) ? "brokerUnreachable" : "brokerAnswerInvalid", { status });
   }
   const message = typeof said["detail"] === "string" ? { message: said["detail"] } : {};
   const after = retryAfterSeconds === undefined ? {} : { retryAfterSeconds };
   const errors = errorsIn(said["errors"]);
-  return new BrokerError(said["code"], { ...message, ...after, status, errors, retryable: said["retryable"] === true });
+  const retryable = said["retryable"] ?? (said["code"] === undefined && PASSING.has(status));
+  return new BrokerError(code, { ...message, ...after, status, errors, retryable: retryable === true });
 }
 
 function errorsIn(listed: unknown): RequestError[] {
@@ -202,7 +206,9 @@ async function replyOf(response: Response): Promise<Reply> {
   if (headers.get("oauthbroker-status") === "forwarded") {
     return { status, json: undefined, retryAfterSeconds, forwarded: { headers: Object.fromEntries(headers), body } };
   }
-  return { status, json: JSON_TYPES.has(media) ? parsed(new TextDecoder().decode(body)) : undefined, retryAfterSeconds };
+  const [code, session, reason] = ["code", "session", "reason"].map((name) => headers.get(`oauthbroker-${name}`)) as [string | null, string | null, string | null];
+  const proxy = headers.has("oauthbroker-status") ? { code, session, reason } : undefined;
+  return { status, proxy, json: JSON_TYPES.has(media) ? parsed(new TextDecoder().decode(body)) : undefined, retryAfterSeconds };
 }
 
 async function bytesOf(response: Response): Promise<Uint8Array> {

@@ -30,6 +30,20 @@ test("the request goes to the broker with the turn token", () =>
     assert.deepEqual([asked.body, asked.headers["content-type"]], [{ a: "é" }, undefined]);
   }));
 
+test("HEAD, which has no body, finds its link among those of the turn, and is told a code in a header", async () => {
+  const item = { authSessionId: "as-1", authorizationUrl: LINK.authorizationUrl, expiresAt: "2026-02-01T10:00:00Z", message: LINK.message };
+  const asked = says(403, undefined, { "oauthbroker-status": "authorization_required", "oauthbroker-session": "as-1", "oauthbroker-reason": "noGrant" });
+  const block = says(200, { type: "auth.pending", items: [{ ...item, authSessionId: "as-2" }, item] });
+  await withFake([asked, block], async (fake) => {
+    assert.deepEqual(await send(fake.url, "HEAD"), { status: "authorization_required", reason: "noGrant", ...item });
+    assert.deepEqual(fake.asked.map((each) => each.line.split(" ")[0]), ["HEAD", "GET"]);
+  });
+  await withFake([says(403, undefined, { "oauthbroker-status": "error", "oauthbroker-code": "apiHostForbidden" })], async (fake) => {
+    const refused = await send(fake.url, "HEAD");
+    assert(refused.status === "error" && refused.error.code === "apiHostForbidden" && !refused.error.retryable);
+  });
+});
+
 const REFS: [string, string | undefined][] = [
   ["OAuthApp/acme@work", "acme%40work"],
   ["CredentialApp/acme@work", "acme%40work"],

@@ -107,6 +107,22 @@ for (const [how, answer] of Object.entries(slow)) {
     }));
 }
 
+test("waiting for a session goes on while the broker is away", () =>
+  withFake([hangsUp, hangsUp, hangsUp, hangsUp, says(200, { authSessionId: "as-1", status: "completed" })], async (fake) => {
+    const runtime = createRuntime({ baseUrl: fake.url, key: KEY });
+    assert.equal((await runtime.waitFor("as-1", { timeoutMs: 20_000 })).status, "completed");
+    assert.equal(fake.asked.length, 5);
+  }));
+
+test("waiting for a session ends with its own time, or with what waiting cannot fix", () =>
+  withFake([hangsUp], async (fake) => {
+    const runtime = createRuntime({ baseUrl: fake.url, key: KEY, timeoutMs: 100 });
+    await assert.rejects(runtime.waitFor("as-1", { timeoutMs: 300 }), { code: "brokerUnreachable" });
+    await withFake([refuses(401, "unauthenticated")], async (other) => {
+      await assert.rejects(createRuntime({ baseUrl: other.url, key: KEY }).waitFor("as-1"), { code: "unauthenticated" });
+    });
+  }));
+
 test("nobody there is an answer after a few tries", async () => {
   const fake = await fakeBroker([says(200)]);
   await fake.close();

@@ -74,7 +74,8 @@ def _summed(found: FoundRecords) -> str:
     of_others = (
         f" {counted(len(found.named_in), 'grant')} of other subjects will still name it." if found.named_in else ""
     )
-    return f"{shown(found.subject)}: {counted(sum(found.counts().values()), 'record')}.{of_others}"
+    damaged = f" {counted(found.unreadable, 'record')} of it cannot be read." if found.unreadable else ""
+    return f"{shown(found.subject)}: {counted(sum(found.counts().values()), 'record')}.{damaged}{of_others}"
 
 
 def _why(found: FoundRecords) -> str:
@@ -84,6 +85,11 @@ def _why(found: FoundRecords) -> str:
     if found.of_plugins.ending:
         runs = counted(found.of_plugins.ending, "record")
         return f"Not erased: {runs} of plug-ins, such as runs, must end first. A broker ends them; type this again."
+    if found.unreadable and not found.connecting:
+        damaged = counted(found.unreadable, "record")
+        return (
+            f"Not erased: {damaged} cannot be read. Restore or remove what `oauthbroker doctor` names; type this again."
+        )
     return "Not erased: a browser is just connecting this subject. Type this again in a minute."
 
 

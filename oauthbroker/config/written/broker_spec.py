@@ -8,7 +8,7 @@ from oauthbroker.config.written.client_spec import ClientSpec, LoginEndpointsSpe
 from oauthbroker.config.written.fields import Rare, Strict, Text, Texts
 from oauthbroker.core.words import Locale
 from oauthbroker.model.broker_login import Prompt
-from oauthbroker.model.settings import Consistency
+from oauthbroker.model.settings import LONGEST_SECONDS, Consistency
 
 
 class ListenSpec(Strict):
@@ -73,7 +73,7 @@ class EventsSpec(Strict):
 
 
 _Count = Annotated[int, Field(ge=1, le=1_000_000)]
-_Seconds = Annotated[int, Field(ge=1, le=86_400)]
+_Seconds = Annotated[int, Field(ge=1, le=LONGEST_SECONDS)]
 
 
 class LimitsSpec(Strict):

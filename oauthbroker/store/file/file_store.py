@@ -165,15 +165,26 @@ class FileStore(KeyedStore):
             if entry is not None:
                 yield entry
 
-    async def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
+    async def find(
+        self, tag: Tag, *, after: str = "", limit: int | None = None, skipped: list[Key] | None = None
+    ) -> AsyncIterator[Entry]:
         self._check_kind(tag.kind)
         names = await self._writer.run(partial(self._entries.tags.names, tag))
         keys = (Key(tag.kind, name) for name in names.after(after))
         async for key, entry in self._opened(keys, limit):
-            if entry is None:
-                await self.untag(Entry(key, 0, b""), [tag])
-            else:
+            if entry is not None:
                 yield entry
+            elif skipped is not None and await self._is_unreadable(key):
+                skipped.append(key)
+            else:
+                await self.untag(Entry(key, 0, b""), [tag])
+
+    async def _is_unreadable(self, key: Key) -> bool:
+        try:
+            await self.get(key)
+        except BrokerError as error:
+            return not error.code.retryable
+        return False
 
     async def labelled(
         self, kind: str, label: str, *, after: str = "", limit: int | None = None

@@ -201,9 +201,12 @@ class Store(Protocol):
         `limit`. A damaged entry does not hide the others. Entries for which `skip` is true are not opened."""
         ...
 
-    def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
+    def find(
+        self, tag: Tag, *, after: str = "", limit: int | None = None, skipped: list[Key] | None = None
+    ) -> AsyncIterator[Entry]:
         """Yield the readable entries with a tag, as `scan` does. An entry that had the tag before may be among them:
-        the caller compares what the entry says, and takes the tag away with `untag`."""
+        the caller compares what the entry says, and takes the tag away with `untag`. Entries that cannot be read are
+        added to `skipped`."""
         ...
 
     def labelled(

@@ -31,10 +31,12 @@ class EntryPages(KeyedStore):
         self._check_kind(kind)
         return _entries(self._placed(statements.SCAN, {"kind": kind, "value": b""}, after, limit, skip))
 
-    def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
+    def find(
+        self, tag: Tag, *, after: str = "", limit: int | None = None, skipped: list[Key] | None = None
+    ) -> AsyncIterator[Entry]:
         self._check_kind(tag.kind)
         values = {"kind": tag.kind, "label": tag.label, "value": bytes.fromhex(tag.value)}
-        return _entries(self._placed(statements.FIND, values, after, limit))
+        return _entries(self._placed(statements.FIND, values, after, limit, skipped=skipped))
 
     def labelled(
         self, kind: str, label: str, *, after: str = "", limit: int | None = None
@@ -51,6 +53,7 @@ class EntryPages(KeyedStore):
         after: str,
         limit: int | None,
         skip: Callable[[Key], bool] = lambda _: False,
+        skipped: list[Key] | None = None,
     ) -> AsyncIterator[tuple[str, Entry]]:
         """Yield entries after their places. A page begins after the last place of the page before."""
         value, name, left = values["value"], bytes.fromhex(after), inf if limit is None else limit
@@ -60,9 +63,13 @@ class EntryPages(KeyedStore):
                 if number and number % _BREATH == 0:
                     await asyncio.sleep(0)
                 key = Key(values["kind"], name.hex())
-                if left and not skip(key) and (entry := await self._found(key, row)) is not None:
+                if not left or skip(key):
+                    continue
+                if (entry := await self._found(key, row)) is not None:
                     yield f"{value.hex()}.{key.name}", entry
                     left -= 1
+                elif skipped is not None:
+                    skipped.append(key)
             if len(rows) < _PAGE:
                 return
 

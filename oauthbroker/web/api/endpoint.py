@@ -84,8 +84,7 @@ class Endpoint:
         if reached:
             await note_refused(self.services, caller, request, error.code)
         default = (caller.turn.locale if isinstance(caller, TurnTokenHolder) else None) or self.locale
-        more = {"errors": list(error.errors)} if error.errors else None
-        return error_responses.refusal(error, request, default, more)
+        return error_responses.refusal(error, request, default)
 
 
 def _validate(caller: Caller, operation: Operation) -> None:

@@ -58,7 +58,7 @@ ToolRef = Annotated[str, Field(pattern=f"^{TOOL.pattern}$", max_length=LONGEST_T
 class NamedApp(RequestModel):
     """An OAuthApp or CredentialApp by kind and name."""
 
-    kind: AppKind = "OAuthApp"
+    kind: Annotated[AppKind, Field(description="Default: `OAuthApp`.")] = "OAuthApp"
     name: Name
     apiVersion: str | None = None
 

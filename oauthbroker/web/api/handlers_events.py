@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from oauthbroker.core.accept_headers import prefers
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.web.api.handler_call import AnyCall, ApiCall, nothing, reply
 from oauthbroker.web.api.request_models import AgentPath, EventPath, EventsQuery, NoParameters, Settle
@@ -15,10 +16,10 @@ LetterCall = ApiCall[NoParameters, NoParameters, EventPath]
 
 
 async def next_event(call: ApiCall[NoParameters, EventsQuery, AgentPath]) -> Response:
-    """Answer with one event, or 204 after `wait` seconds without any; with a stream if the caller accepts one."""
+    """Answer with one event, or 204 after `wait` seconds without any; with a stream if the caller likes it better."""
     call.services.events.check_polled(call.path.agent)  # before a stream begins
     may_take_long(call.request)
-    if STREAM in call.request.headers.get("accept", "").lower():
+    if prefers(call.request.headers.get("accept"), STREAM, "application/json", on_a_tie=False):
         return EventStream(services=call.services, request=call.request, agent=call.path.agent, still=call.still)
     async with watching(call.request) as gone:
         delivery = await lease_for(call.services, call.path.agent, call.query.wait, gone, call.still)

@@ -10,12 +10,13 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.found_records import Erased
 from oauthbroker.grants.grant_pages import GrantFilter
 from oauthbroker.grants.grants import checked_filter
+from oauthbroker.model.token_request import WrongArgument
 from oauthbroker.records import specification_form
 from oauthbroker.web.api.authentication import id_of
 from oauthbroker.web.api.handler_call import AnyCall, ApiCall, reply
 from oauthbroker.web.api.proxied_body import ProxiedBody
 from oauthbroker.web.api.request_models import EraseSubject, GrantPath, GrantsQuery, NoParameters
-from oauthbroker.web.gate.request_limits import may_take_long
+from oauthbroker.web.gate.request_limits import UnsupportedBody, may_take_long
 
 _LINES, _KEY = b"application/x-ndjson", re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -36,9 +37,9 @@ async def import_grants(call: AnyCall) -> Response:
     """Import grants, JSON lines that are written as they come. Nothing of a line is stored but the grant it becomes."""
     kind, key = _header(call, b"content-type"), _header(call, b"idempotency-key")
     if kind.partition(b";")[0].strip().lower() != _LINES:
-        raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
+        raise UnsupportedBody("importLines")
     if not _KEY.fullmatch(key) or call.caller is None:
-        raise BrokerError(Code.REQUEST_INVALID, note="no Idempotency-Key of 1 to 128 visible characters")
+        raise WrongArgument("idempotencyKey", "Idempotency-Key", "value" if key else "missing")
     await call.made()
     may_take_long(call.request)  # each piece of the body has a limit
     pieces = ProxiedBody(call.request).pieces()

@@ -8,10 +8,9 @@ from datetime import timedelta
 from starlette.responses import Response
 
 from oauthbroker.core.clock import printed
-from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.bundle import ToolAuth
-from oauthbroker.model.token_request import app_name
+from oauthbroker.model.token_request import WrongArgument, app_name
 from oauthbroker.model.turn import Turn, TurnAuth
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.web.api.authentication import bearer
@@ -63,7 +62,7 @@ async def narrow_turn(call: ApiCall[Narrow, NoParameters, NoParameters]) -> Resp
         )
     apps = None if asked.apps is None else {app_name(ref_of(each.oauthAppRef)): each.scopes for each in asked.apps}
     if apps is not None and len(apps) != len(asked.apps or ()):
-        raise BrokerError(Code.REQUEST_INVALID, note="an app twice")
+        raise WrongArgument("appTwice", "apps")
     token = narrow(Secret(bearer(call.request)), tool=asked.tool, apps=apps, expires_at=until)
     token_holder = await call.services.turns.admit(token.reveal())
     return reply({"turnToken": token.reveal(), "expiresAt": printed(token_holder.expires_at)})

@@ -8,31 +8,41 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic.json_schema import GenerateJsonSchema, models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core.core_schema import WithDefaultSchema
 from starlette.responses import Response
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.shipped_yaml import shipped_yaml
 from oauthbroker.core.version import VERSION
 from oauthbroker.core.words import LOCALES
-from oauthbroker.model.apps import Flow
+from oauthbroker.diagnostics.health import HealthStatus
+from oauthbroker.model.apps import AppKind, Flow
 from oauthbroker.model.settings import Who
 from oauthbroker.model.token_results import Reason
 from oauthbroker.model.turn import SubjectMode
-from oauthbroker.records.grant_summary import Needs
+from oauthbroker.records.auth_session import SessionStatus
+from oauthbroker.records.grant_summary import GrantState, Needs
+from oauthbroker.revocation.pending_revocations import RevocationOutcome
 from oauthbroker.web.api import request_models as m
 from oauthbroker.web.api.call_table import OPERATIONS, PROBES, Operation
 from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.handler_call import AnyCall, reply
 from oauthbroker.web.api.proxy import PATH as PROXY_PATH
+from oauthbroker.web.api.request_parsing import FieldFault
 from oauthbroker.web.api.streaming import STREAM
+from oauthbroker.web.gate.readiness import ReadyStatus
 
 Schema = dict[str, Any]
 _REF = "#/components/schemas/{model}"
 _ENUMS = {
-    "Code": tuple(Code), "Flow": (*get_args(Flow), "staticCredential"), "Locale": LOCALES,
-    "Needs": get_args(Needs), "Reason": get_args(Reason), "SubjectMode": get_args(SubjectMode),
+    "AppKind": get_args(AppKind), "Code": tuple(Code), "FieldFault": get_args(FieldFault),
+    "Flow": (*get_args(Flow), "staticCredential"), "GrantState": get_args(GrantState),
+    "HealthStatus": get_args(HealthStatus), "Locale": LOCALES, "Needs": get_args(Needs),
+    "ReadyStatus": get_args(ReadyStatus), "Reason": get_args(Reason), "RevocationOutcome": get_args(RevocationOutcome),
+    "SessionStatus": get_args(SessionStatus), "SubjectMode": get_args(SubjectMode),
 }  # fmt: skip
+_GROWS = "A later version may have more values."
 _JSON, _PROBLEM, _LINES = "application/json", "application/problem+json", "application/x-ndjson"
 _ALWAYS = (Code.RATE_LIMITED, Code.HOST_NOT_ALLOWED, Code.REQUEST_INVALID, Code.STORE_UNAVAILABLE, Code.STORE_LOCKED,
            Code.REQUEST_TIMEOUT, Code.SERVER_BUSY)  # fmt: skip
@@ -53,7 +63,11 @@ SECURITY_SCHEMES = {
 
 
 class _Schemas(GenerateJsonSchema):
-    """Fields need no titles: their names are the specification's."""
+    """Fields need no titles: their names are the specification's. A default stands in the description: generators of
+    clients take a member with one as required."""
+
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  (a hook)
         return False
@@ -80,7 +94,7 @@ def document() -> dict[str, Any]:
             "version": VERSION,
             "summary": "OAuth tokens for the tools of agents.",
             "description": "For runtimes, operators, and tools in other processes. Refusals are RFC 9457 problems. "
-            "Answers may have more members one day: read those you know. "
+            "A later version may have more members in answers, and more values of an enumeration: read those you know. "
             f"`{PROXY_PATH}` forwards requests to providers' APIs and is not listed: no parameter here holds a slash.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
@@ -105,7 +119,8 @@ def _schemas(operations: Iterable[Operation]) -> dict[str, Schema]:
     )
     answered = {name: _answered(name, schema) for name, schema in described()["schemas"].items()}
     enums = {
-        name: {"title": name, "type": "string", "enum": [str(each) for each in words]} for name, words in _ENUMS.items()
+        name: {"title": name, "type": "string", "description": _GROWS, "enum": [str(each) for each in words]}
+        for name, words in _ENUMS.items()
     }
     return dict(sorted(({name: _closed(each) for name, each in sent["$defs"].items()} | answered | enums).items()))
 
@@ -119,7 +134,6 @@ def _answered(name: str, said: Schema) -> Schema:
         "title": name,
         "description": said["about"],
         "type": "object",
-        "additionalProperties": False,
         "properties": {member.removesuffix("?"): schema_of(value) for member, value in members.items()},
         "required": [member for member in members if not member.endswith("?")],
     }

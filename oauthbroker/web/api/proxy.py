@@ -22,9 +22,9 @@ from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.injection.headers import STATUS, Headers
 from oauthbroker.injection.http_clients import network_failure
-from oauthbroker.injection.injector import ForwardedAnswer
+from oauthbroker.injection.injector import LONGEST_STALL_SECONDS, ForwardedAnswer
 from oauthbroker.model.provider_api import METHODS
-from oauthbroker.model.token_request import call_ref
+from oauthbroker.model.token_request import WrongArgument, call_ref
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.services import Services
 from oauthbroker.web.api.authentication import Callers, known
@@ -36,9 +36,12 @@ from oauthbroker.web.middleware.rate_limits import RequestLimits
 
 PATH = f"{PROXIED}{{app}}/{{host}}/{{path}}"
 ROUTE = PATH.replace("{path}", "{path:path}")
+REST = f"{PROXIED}{{rest:path}}"  # an address without a path, or without a host, which has a header of ours, too
 MOST_AT_ONCE = 32  # requests under way of one turn
 STILL_SECONDS = 15.0  # between two looks at the turn, while an answer goes on
 FIRST_HOST = "-"  # in the path: the first of the app's hosts
+CODE = "OAuthBroker-Code"  # of a refusal: its code, also where HEAD has no body
+SESSION, REASON = "OAuthBroker-Session", "OAuthBroker-Reason"  # of a request for consent; its link is in the body alone
 NETWORK = "OAuthBroker-Network"  # of a refusal: how the provider was not reached, by httpx's name for it
 _PATH = "/:@!$&'()*+,;=~"  # what needs no percent sign in a path (RFC 3986 section 3.3)
 _TIMEOUT = b"oauthbroker-timeout"
@@ -142,7 +145,9 @@ class ProxyEndpoint:
                     await answer.aclose()
                 return None
         if isinstance(answer, AuthorizationRequired):
-            return _marked(reply(answer.to_json(), 403), "authorization_required")
+            response = _marked(reply(answer.to_json(), 403), "authorization_required")
+            response.headers.update({SESSION: answer.auth_session_id, REASON: answer.reason})
+            return response
         raise answer.as_error()
 
     async def _pass_on(self, request: Request, answer: ForwardedAnswer, send: Send) -> None:
@@ -165,6 +170,7 @@ class ProxyEndpoint:
     def _refusal(self, request: Request, caller: TurnTokenHolder | None, refused: BrokerError) -> Response:
         default = (caller.turn.locale if caller is not None else None) or self.locale
         response = _marked(error_responses.refusal(refused, request, default), "error")
+        response.headers[CODE] = refused.code.value
         if name := network_failure(refused):
             response.headers[NETWORK] = name
         return response
@@ -176,8 +182,8 @@ def _target_of(request: Request) -> ProxyTarget:
     raw: bytes = scope.get("raw_path") or quote(scope["path"], errors="replace").encode()
     prefix = f"{quote(scope.get('root_path', ''), safe=_PATH)}{PROXIED}".encode()
     app, _, rest = raw.removeprefix(prefix).partition(b"/")
-    host, slash, path = rest.partition(b"/")
-    if not raw.startswith(prefix) or not slash:
+    host, _, path = rest.partition(b"/")
+    if not raw.startswith(prefix) or not host:
         raise BrokerError(Code.REQUEST_INVALID, note="the path of a request to forward")
     query: bytes = scope["query_string"]
     target = b"/" + path + (b"?" + query if query else b"")
@@ -203,15 +209,18 @@ def _account_of(request: Request) -> str | None:
 def _patience_of(request: Request) -> float | None:
     """Return the seconds that the tool allows for each step at the provider. Raises `requestInvalid`."""
     said = _header(request, _TIMEOUT)
-    if said is not None and not _SECONDS.fullmatch(said):
-        raise BrokerError(Code.REQUEST_INVALID, note="seconds")
-    return None if said is None else float(said)
+    if said is None:
+        return None
+    seconds = float(said) if _SECONDS.fullmatch(said) else 0.0
+    if not 0 < seconds <= LONGEST_STALL_SECONDS:
+        raise WrongArgument("timeoutHeader", "OAuthBroker-Timeout", most=f"{LONGEST_STALL_SECONDS:.0f}")
+    return seconds
 
 
 def _header(request: Request, wanted: bytes) -> bytes | None:
     said = [value for name, value in request.scope["headers"] if name == wanted]
     if len(said) > 1:
-        raise BrokerError(Code.REQUEST_INVALID, note="a header twice")
+        raise WrongArgument("", wanted.decode())
     return said[0] if said else None
 
 

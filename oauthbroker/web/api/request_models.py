@@ -10,6 +10,7 @@ from pydantic import Field
 from oauthbroker.core.claims_challenge import LONGEST_CLAIMS
 from oauthbroker.core.errors import BrokerError, Locale
 from oauthbroker.model.accounts import LONGEST
+from oauthbroker.model.settings import LONGEST_SECONDS
 from oauthbroker.model.token_request import MAX_TTL, call_ref
 from oauthbroker.tokens.issuance import Words
 from oauthbroker.web.api.fields import (
@@ -96,8 +97,10 @@ class BeginTurn(RequestModel):
         max_length=200,
         description="Tools to make tokens for, and what each may ask for; null: what the bundle declares.",
     )
-    ttlSeconds: Annotated[int | None, Field(ge=1, le=MAX_TTL, description="At most `limits.turnSeconds`.")] = None
-    privateLinks: Annotated[bool, Field(description="Links only by `GET /v1/turn/links`.")] = False
+    ttlSeconds: Annotated[
+        int | None, Field(ge=1, le=LONGEST_SECONDS, description="At most, and by default, `limits.turnSeconds`.")
+    ] = None
+    privateLinks: Annotated[bool, Field(description="Links only by `GET /v1/turn/links`. Default: false.")] = False
 
 
 class Narrow(RequestModel):
@@ -117,7 +120,11 @@ class TokenRequest(RequestModel):
     account: Annotated[Account | None, Field(description="One that the turn lists.")] = None
     minTtlSeconds: Annotated[int | None, Field(ge=0, le=MAX_TTL)] = None
     switchAccount: Annotated[
-        bool, Field(description="Ask for another account than the one that is connected. Not with a narrowed token.")
+        bool,
+        Field(
+            description="Ask for another account than the one that is connected. Not with a narrowed token. Default: "
+            "false."
+        ),
     ] = False
 
     @cached_property
@@ -149,13 +156,15 @@ class RejectedToken(RequestModel):
 class PendingQuery(RequestModel):
     """How links are delivered."""
 
-    links: Annotated[Literal["inline", "apart"], Field(description="`apart`: items without links.")] = "inline"
+    links: Annotated[
+        Literal["inline", "apart"], Field(description="`apart`: items without links. Default: `inline`.")
+    ] = "inline"
 
 
 class EventsQuery(RequestModel):
     """How long to wait for an event."""
 
-    wait: Annotated[int, Field(ge=0, le=60, description="Seconds.")] = 0
+    wait: Annotated[int, Field(ge=0, le=60, description="Seconds. Default: 0.")] = 0
 
 
 class Settle(RequestModel):
@@ -191,7 +200,7 @@ class GrantsQuery(RequestModel):
     ] = None
     subject: Subject | None = None
     state: Literal["live", "revoked"] | None = None
-    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    limit: Annotated[int, Field(ge=1, le=1000, description="Default: 100.")] = 100
     after: Annotated[GrantPlace | None, Field(description="The `next` of the page before.")] = None
 
 
@@ -203,7 +212,7 @@ class SessionsQuery(RequestModel):
     ] = None
     subject: Subject | None = None
     status: Literal["pending", "completed", "failed", "expired"] | None = None
-    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    limit: Annotated[int, Field(ge=1, le=1000, description="Default: 100.")] = 100
     after: Annotated[SessionId | None, Field(description="The `next` of the page before.")] = None
 
 
@@ -211,7 +220,7 @@ class EraseSubject(RequestModel):
     """Whose records are removed."""
 
     subject: Subject
-    dryRun: Annotated[bool, Field(description="Only count them.")] = False
+    dryRun: Annotated[bool, Field(description="Only count them. Default: false.")] = False
 
 
 class NoParameters(RequestModel):

@@ -13,28 +13,32 @@ from starlette.requests import ClientDisconnect, Request
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.spelling import nearest
 from oauthbroker.core.strict_json import decode_object
-from oauthbroker.model.token_request import MAX_TTL
+from oauthbroker.model.token_request import MAX_TTL, WrongArgument
 from oauthbroker.model.turn_token import NoToolName, is_tool, pointer_step
 from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.handler_call import Still
+from oauthbroker.web.gate.request_limits import UnsupportedBody
 
 M = TypeVar("M", bound=RequestModel)
 MOST_PROBLEMS = 16
 MOST_BODIES, LONGEST_BODY = 1_000, 2048  # that are remembered
+LONGEST_NAME = 64  # of a field that is looked for among ours
 _JSON = b"application/json"
 _HINTS = {
     "/turn/auth/subjects/user": "subject", "/turn/auth/subjects/global": "subject", "/subject": "subject",
     "/subjects/user": "subject", "/subjects/global": "subject", "/turn/agentName": "agentName",
     "/agentName": "agentName", "/agent": "agentName", "/minTtlSeconds": "minTtl",
 }  # fmt: skip
-_PROBLEMS: dict[str, Literal["missing", "unknown", "type", "value"]] = {
+FieldFault = Literal["missing", "unknown", "type", "value"]
+_PROBLEMS: dict[str, FieldFault] = {
     "missing": "missing",
     "extra_forbidden": "unknown",
 }
 
 
 class RequestInvalid(BrokerError):
-    """`requestInvalid`, and where. `unknown` says that a field was sent which the call does not have."""
+    """`requestInvalid`, and where. `unknown` says that a field was sent which the call does not have, and `meant`
+    has the name of ours that is close to it, and the place."""
 
     def __init__(self, problems: list[dict[str, str]], meant: dict[str, str]) -> None:
         super().__init__(Code.REQUEST_INVALID, most=str(MAX_TTL))
@@ -50,7 +54,7 @@ async def read_body(request: Request, model: type[M], still: Still) -> M:
     `still` raises, and ClientDisconnect."""
     said = [value for name, value in request.scope["headers"] if name == b"content-type"]
     if not said or not is_json(said[0]):
-        raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
+        raise UnsupportedBody("" if not said or not _is_json(said[0]) else "bodyCharset")
     waits: list[bool] = []
     noted = asyncio.get_running_loop().call_soon(waits.append, True)  # runs only if this task gives way
     parts, is_whole = list[bytes](), False
@@ -63,22 +67,19 @@ async def read_body(request: Request, model: type[M], still: Still) -> M:
         raise ClientDisconnect
     if waits or len(parts) > 1:
         await still()
-    try:
-        return parsed(model, b"".join(parts))
-    except RequestInvalid:
-        raise
-    except BrokerError:
-        if request.headers.get("content-encoding", "identity") != "identity":
-            raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE) from None
-        raise
+    return parsed(model, b"".join(parts))
 
 
 def is_json(content_type: bytes) -> bool:
     """Return whether a Content-Type says JSON in UTF-8."""
     if content_type == _JSON:
         return True
-    kind, _, parameter = content_type.partition(b";")
-    return kind.strip().lower() == _JSON and parameter.strip().lower() in {b"", b"charset=utf-8"}
+    parameter = content_type.partition(b";")[2]
+    return _is_json(content_type) and parameter.strip().lower() in {b"", b"charset=utf-8"}
+
+
+def _is_json(content_type: bytes) -> bool:
+    return content_type.partition(b";")[0].strip().lower() == _JSON
 
 
 def parsed(model: type[M], body: bytes) -> M:
@@ -111,7 +112,8 @@ def read_query(request: Request, model: type[M]) -> M:
     pairs = request.query_params.multi_items()
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise BrokerError(Code.REQUEST_INVALID, note="a query parameter twice")
+        twice = next(name for name, _ in pairs if request.query_params.getlist(name)[1:])
+        raise WrongArgument("", twice if twice in _names_in(model) else "query")
     return _from_strings(model, fields)
 
 
@@ -147,7 +149,7 @@ def _meant(model: type[RequestModel], error: ValidationError) -> dict[str, str]:
                 holder = holder.get("properties", {}).get(step, {})
                 ref = next((it["$ref"] for it in (holder, *holder.get("anyOf", ())) if "$ref" in it), "")
                 holder = schema["$defs"][ref.rpartition("/")[2]] if ref else holder
-            if near := nearest(str(word), holder.get("properties", ())):
+            if near := nearest(str(word)[:LONGEST_NAME], holder.get("properties", ())):
                 return {"place": "/" + "/".join(map(str, steps)), "nearest": near}
     return {}
 

@@ -15,7 +15,7 @@ from oauthbroker.web.api.call_table import OPERATIONS, Operation
 from oauthbroker.web.api.endpoint import Endpoint
 from oauthbroker.web.api.openapi import DOCUMENT
 from oauthbroker.web.api.plugin_routes import METADATA, operations_of
-from oauthbroker.web.api.proxy import ROUTE, ProxyEndpoint
+from oauthbroker.web.api.proxy import REST, ROUTE, ProxyEndpoint
 from oauthbroker.web.html.form_routes import OwnMethods
 from oauthbroker.web.middleware.rate_limits import RequestLimits
 
@@ -28,7 +28,7 @@ class ApiRoutes:
         locale = settings.locale
         self._endpoint = partial(Endpoint, services=services, callers=callers, limits=limits, locale=locale)
         proxy = ProxyEndpoint(services=services, callers=callers, limits=limits, locale=locale)
-        self._own = [*self._routes((*OPERATIONS, DOCUMENT)), OwnMethods(ROUTE, proxy)]
+        self._own = [*self._routes((*OPERATIONS, DOCUMENT)), OwnMethods(ROUTE, proxy), OwnMethods(REST, proxy)]
         self._of_plugins: list[BaseRoute] = []
         self._metadata: list[BaseRoute] = []
 

@@ -29,6 +29,7 @@ from oauthbroker.web.middleware.security_headers import raw_security_headers
 
 ROUTE = "/v1/tokens"
 ASK_SECONDS = 1.0  # for the store's word, before the general way begins
+_CODED = frozenset({b"transfer-encoding", b"content-encoding"})  # headers of a body that is read by the general way
 Headers = Sequence[tuple[bytes, bytes]]
 
 
@@ -67,7 +68,7 @@ class WarmTokens:
         if check_host and not (named.count(b"host") == 1 and is_ours(said[b"host"], self._hosts)):
             return None
         token, length = bearer_of(said[b"authorization"]), said[b"content-length"]
-        if not token.startswith(TURN_BEARER) or not is_json(said[b"content-type"]) or b"transfer-encoding" in said:
+        if not token.startswith(TURN_BEARER) or not is_json(said[b"content-type"]) or said.keys() & _CODED:
             return None
         if not length.isdigit() or len(length) > 4 or int(length) > LONGEST_BODY:
             return None

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from oauthbroker.authorization.page_results import AlreadyConnected
+from oauthbroker.core.accept_headers import prefers
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.web.gate.browsers import FormRefusedError
 from oauthbroker.web.html.ending_html import Outcome, render_outcome
@@ -33,8 +34,8 @@ _OF_HTTP = {404: Code.NOT_FOUND, 405: Code.METHOD_NOT_ALLOWED}
 
 
 def wants_page(headers: Headers) -> bool:
-    """Return whether a person is looking: browsers name text/html in Accept, API clients do not."""
-    return "text/html" in headers.get("accept", "").lower()
+    """Return whether a person is looking: browsers name text/html in Accept. API clients do not, or prefer JSON."""
+    return prefers(headers.get("accept"), "text/html", "application/json", on_a_tie=True)
 
 
 def error_page(error: BrokerError, locale: Locale, *, reference: str = "", status: int | None = None) -> Page:
@@ -69,26 +70,26 @@ def problem(
     locale: Locale = "en",
     *,
     status: int | None = None,
-    more: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """Return a problem (RFC 9457) with our code and the members `more`. `status` overrides the code's own."""
+    """Return a problem (RFC 9457) with our code, and where a request is wrong. `status` overrides the code's own."""
     extra: dict[str, Any] = {
-        "detail": error.message(locale),
+        "detail": error.explained(locale),
         "code": error.code.value,
         "retryable": error.retryable,
     }
     if error.retry_after_seconds is not None:
         extra["retryAfterSeconds"] = error.retry_after_seconds
-    extra.update(more or {})
+    if error.errors:
+        extra["errors"] = list(error.errors)
     said = {**_headers_of(error), "content-language": locale, **(headers or {})}
     return _problem(status or error.status, said, extra)
 
 
-def refusal(error: BrokerError, request: Request, default: Locale, more: Mapping[str, Any] | None = None) -> Response:
-    """Return the problem as the API answers it, without regard to Accept; `more` are further members."""
+def refusal(error: BrokerError, request: Request, default: Locale) -> Response:
+    """Return the problem as the API answers it, without regard to Accept."""
     note_refusal(request.scope, error)
-    return problem(error, locale_of(request.headers.get("accept-language"), default), more=more)
+    return problem(error, locale_of(request.headers.get("accept-language"), default))
 
 
 def _headers_of(error: BrokerError) -> dict[str, str]:
@@ -96,7 +97,7 @@ def _headers_of(error: BrokerError) -> dict[str, str]:
     headers: dict[str, str] = {}
     if error.retry_after_seconds is not None:
         headers["retry-after"] = str(error.retry_after_seconds)
-    if error.code is Code.UNAUTHENTICATED:
+    if error.status == HTTPStatus.UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"
     return headers
 

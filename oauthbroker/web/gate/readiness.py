@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -23,6 +24,7 @@ STOPPING = "stopping"
 FRESH_SECONDS = 1.0  # probes cost a write; no more than one a second, however many ask
 PATIENCE_SECONDS = 2.0
 MOMENT_SECONDS = 0.5  # the patience of a probe for being alive, which a store that hangs must not fail
+ReadyStatus = Literal["ready", "unready"]
 
 
 class Readiness:
@@ -106,7 +108,8 @@ def health_routes(health: HealthCheck, readiness: Readiness, mac: Mac) -> list[B
     async def show_readiness(_: Request) -> Response:
         """Answer 200, or 503 with problems while no work should be sent here. A restart fixes none of them."""
         problems = await readiness.problems()
-        body = {"status": "unready", "problems": list(problems)} if problems else {"status": "ready"}
+        status: ReadyStatus = "unready" if problems else "ready"
+        body = {"status": status, **({"problems": list(problems)} if problems else {})}
         return JSONResponse(body, 503 if problems else 200, headers=security_headers())
 
     return [route("/healthz", show_health, "GET", "HEAD"), route("/readyz", show_readiness, "GET", "HEAD")]

@@ -38,6 +38,7 @@ PEER = "oauthbroker.peer"  # in scope["extensions"] of what came over our Unix s
 LOCAL = "oauthbroker.local"  # in scope["extensions"] of what came over the socket of a person's own connections
 PROBES = frozenset({"/healthz", "/readyz"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_BODILESS = frozenset({"GET", "HEAD"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DISGUISED = re.compile(rb"%(?:2[DEF]|3[0-9]|[46][1-9A-F]|[57][0-9A]|5F)", re.IGNORECASE)  # -./0-9A-Za-z_
 _DEFAULT_PORTS = {"https": 443, "http": 80}
@@ -83,6 +84,14 @@ def _other_host(ours: frozenset[str]) -> BrokerError:
     refused = BrokerError(Code.HOST_NOT_ALLOWED, hosts=listed(sorted(ours)))
     refused.hint = "hostsServed"
     return refused
+
+
+class UnsupportedBody(BrokerError):
+    """`unsupportedMediaType` that says more of the body: `hint` is the sentence."""
+
+    def __init__(self, hint: str) -> None:
+        super().__init__(Code.UNSUPPORTED_MEDIA_TYPE)
+        self.hint = hint
 
 
 class Gate:
@@ -146,7 +155,8 @@ class Gate:
             await response(scope, exchange.receive, exchange.send)
 
     def _refusal(self, scope: Scope, exchange: HttpExchange) -> Response | None:
-        """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass.
+        """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size and coding; None
+        lets it pass.
 
         A path is routed decoded. A character that needs no percent sign has none, and two hexadecimal digits follow
         each (RFC 3986 section 2.1), so that a proxy in front, which may compare the path as it was sent, sees the same
@@ -169,13 +179,17 @@ class Gate:
         exchange.most = STREAM_LIMIT if streams else BODY_LIMIT
         announced, coded = headers.get(b"content-length"), b"transfer-encoding" in headers
         if b"content-length" in twice or (announced is not None and coded):  # two announcements (case 84)
-            refused = Code.REQUEST_INVALID
+            refused = BrokerError(Code.REQUEST_INVALID)
         elif announced is not None and (not announced.isdigit() or int(announced[:20]) > exchange.most):
-            refused = Code.REQUEST_TOO_LARGE
+            refused = BrokerError(Code.REQUEST_TOO_LARGE)
         else:
             exchange.received_all = not coded and announced in (None, b"0")
-            return None
-        response = answer(BrokerError(refused), Request(scope), self.locale)
+            if b"content-encoding" not in headers or is_forwarded or scope["method"] in _BODILESS:
+                return None
+            if headers[b"content-encoding"].lower() == b"identity":
+                return None
+            refused = UnsupportedBody("bodyEncoded")
+        response = answer(refused, Request(scope), self.locale)
         response.headers["connection"] = "close"  # the body is on its way and will not be read
         return response
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from oauthbroker.core.accept_headers import weighted
 from oauthbroker.core.words import LOCALES, Locale, known_locale, read_words
 
 
@@ -37,21 +38,9 @@ def locale_of(accept_language: str | None, default: Locale) -> Locale:
     Only the primary subtag counts. `default` is the broker's own locale: for no header, `*`, or no common language.
     """
     best, best_weight = default, 0.0
-    for item in (accept_language or "")[:1000].split(","):
-        tag, _, parameter = item.partition(";")
-        subtag, weight = tag.strip().lower().split("-")[0], _weight(parameter)
+    for tag, weight in weighted(accept_language):
+        subtag = tag.split("-")[0]
         spoken = default if subtag == "*" else known_locale(subtag)
         if spoken is not None and weight > best_weight:
             best, best_weight = spoken, weight
     return best
-
-
-def _weight(parameter: str) -> float:
-    """Return a qvalue: 1 when there is none, 0 (not wanted) when it cannot be read."""
-    name, _, value = parameter.strip().partition("=")
-    if not name:
-        return 1.0
-    digits = value.strip()
-    if name.strip().lower() != "q" or not digits.replace(".", "", 1).isdigit() or not digits.isascii():
-        return 0.0
-    return min(float(digits), 1.0)

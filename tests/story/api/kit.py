@@ -42,9 +42,21 @@ def sent_with(operation: Operation) -> dict[str, Any]:
     return {"headers": headers, "kind": "application/x-ndjson" if operation.id in LINES else "application/json"}
 
 
+def strict(schema: Json) -> Json:
+    """Return the schema with every object closed: the broker of today sends no member that its document lacks."""
+    if isinstance(schema, list):
+        return [strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {name: strict(part) for name, part in schema.items()}
+    if closed.get("type") == "object" and isinstance(closed.get("properties"), dict):
+        closed.setdefault("additionalProperties", False)
+    return closed
+
+
 def validator(schema: Json) -> Json:
-    """Return the check of a schema of the document, with all that it refers to."""
-    resolved = {**schema, "components": document()["components"]}
+    """Return the strict check of a schema of the document, with all that it refers to."""
+    resolved = strict({**schema, "components": document()["components"]})
     return jsonschema_rs.Draft202012Validator(resolved, validate_formats=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 from types import SimpleNamespace
@@ -265,6 +266,57 @@ async def test_a_body_is_labelled_as_json(api: Callers, operation: Operation, ki
     caller = next((known[who] for who in BODIES[operation.id] if who in known), None) or await api.turn()
     answer = await caller.send("POST", path_of(operation), body=b"{}", kind=kind)
     assert (415, "unsupportedMediaType") == (answer.status, answer.code)
+
+
+@pytest.mark.case("82")
+@pytest.mark.parametrize("path", ["/v1/tokens", "/v1/grants", "/connections/end", "/v1/none"])
+@pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip"])
+async def test_a_compressed_body_is_refused_wherever_one_is_read(api: Callers, path: str, coding: str) -> None:
+    """Read as it stands it would be no JSON, or 64 MiB of lines that are all wrong."""
+    answer = await api.operator.send("POST", path, body=gzip.compress(b"{}"), headers={"content-encoding": coding})
+    assert (415, "unsupportedMediaType") == (answer.status, answer.code)
+    assert "Content-Encoding" in answer.json()["detail"]
+
+
+@pytest.mark.case("82")
+async def test_the_coding_identity_is_none(api: Callers) -> None:
+    tool = await api.tool("Tool/idle")
+    answer = await tool.post("/v1/tokens", {"oauthAppRef": "mail"}, headers={"content-encoding": "Identity"})
+    assert (200, "appForbidden") == (answer.status, answer.code)
+
+
+@pytest.mark.parametrize(
+    "path, body, wanted, pointer",
+    [
+        ("/v1/tokens", {"oauthAppRef": "mail", "minTTLSeconds": 60}, "Did you mean minTtlSeconds?", ""),
+        ("/v1/tokens", {"oauthAppRef": "CredentialApp/mail"}, "mail is of the kind OAuthApp", "/oauthAppRef"),
+        ("/v1/turn/narrow", {"apps": [{"oauthAppRef": "mail"}, {"oauthAppRef": "mail"}]}, "once", "/apps"),
+        ("/v1/turn/pending?links=apart&links=apart", None, "(links)", "/links"),
+    ],
+)
+async def test_a_wrong_member_is_named_with_its_right_form(
+    api: Callers, path: str, body: Any, wanted: str, pointer: str
+) -> None:
+    turn = await api.turn()
+    answer = await (turn.get(path) if body is None else turn.post(path, body))
+    said = answer.json()
+    said = said.get("error", said)
+    assert ("requestInvalid", True) == (said["code"], wanted in (said.get("detail") or said["message"]))
+    if "errors" in said:
+        assert [pointer] == [each["pointer"] for each in said["errors"]]
+
+
+@pytest.mark.parametrize("ttl", [0, 3601, 86_401])
+async def test_a_turn_that_would_last_too_long_is_told_the_most(api: Callers, ttl: int) -> None:
+    answer = await api.runtime.post("/v1/turns", {**BODIES["beginTurn"]["runtime"], "tools": {}, "ttlSeconds": ttl})
+    assert (400, [{"pointer": "/ttlSeconds", "problem": "value"}]) == (answer.status, answer.json()["errors"])
+    assert ttl != 3601 or "from 1 to 3600" in answer.json()["detail"]
+
+
+async def test_a_number_out_of_range_is_named_as_such(api: Callers) -> None:
+    tool = await api.tool()
+    answer = await tool.send("POST", "/v1/tokens", body=b'{"oauthAppRef":"mail","minTtlSeconds":1e400}')
+    assert (400, True) == (answer.status, "a number out of range" in answer.json()["detail"])
 
 
 @pytest.mark.case("82")

@@ -234,6 +234,14 @@ async def test_a_stream_says_at_once_that_it_is_there_and_then_every_event(harne
     assert [] == await waiting(harness)
 
 
+@pytest.mark.parametrize(
+    "accept", ["application/json, text/event-stream;q=0", "application/json, text/event-stream", "*/*"]
+)
+async def test_a_caller_who_does_not_prefer_a_stream_gets_no_endless_answer(api: Callers, accept: str) -> None:
+    answer = await api.runtime.get(f"{EVENTS}?wait=0", headers={"accept": accept})
+    assert 204 == answer.status
+
+
 async def test_a_stream_that_has_nothing_to_say_says_so_every_quarter_of_a_minute(
     harness: Harness, api: Callers
 ) -> None:

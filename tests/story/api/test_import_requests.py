@@ -142,6 +142,8 @@ async def test_a_key_is_forgotten_after_a_week(harness: Harness, api: Callers) -
 async def test_a_request_without_a_usable_key_is_refused(harness: Harness, api: Callers, key: str | None) -> None:
     answer = await sent(api.operator, body_of([line_of(1)]), key)
     assert (400, "requestInvalid") == (answer.status, answer.code)
+    problem = "value" if key else "missing"
+    assert [{"pointer": "/Idempotency-Key", "problem": problem}] == answer.json()["errors"]
     assert set() == await grants(harness)
 
 
@@ -149,6 +151,7 @@ async def test_a_request_without_a_usable_key_is_refused(harness: Harness, api: 
 async def test_only_json_lines_are_read(api: Callers, kind: str) -> None:
     answer = await sent(api.operator, body_of([line_of(1)]), kind=kind)
     assert (415, "unsupportedMediaType") == (answer.status, answer.code)
+    assert NDJSON in answer.json()["detail"]
 
 
 async def test_only_operators_may(harness: Harness, api: Callers) -> None:

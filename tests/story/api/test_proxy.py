@@ -97,6 +97,50 @@ async def test_a_request_without_a_body_has_none_on_its_way(here: Stage, method:
 # --- refusals
 
 
+@pytest.mark.parametrize("seconds", ["0", "0.0", "-1", "301", "300.001", "abc", "1e1", ""])
+async def test_a_timeout_beyond_its_bounds_is_refused_with_its_place(here: Stage, seconds: str) -> None:
+    answer = await here.send(headers={"OAuthBroker-Timeout": seconds})
+    assert (400, "requestInvalid", "error") == (answer.status, answer.code, answer.headers[STATUS])
+    assert [{"pointer": "/OAuthBroker-Timeout", "problem": "value"}] == answer.json()["errors"]
+    assert [] == here.sent
+
+
+@pytest.mark.parametrize("seconds", ["20.5", "300", "300.000"])
+async def test_a_timeout_within_its_bounds_is_kept(here: Stage, seconds: str) -> None:
+    assert "forwarded" == (await here.send(headers={"OAuthBroker-Timeout": seconds})).headers[STATUS]
+
+
+async def test_a_header_of_ours_that_comes_twice_is_named(here: Stage) -> None:
+    answer = await here.send(headers=[("OAuthBroker-Scopes", "read"), ("OAuthBroker-Scopes", "write")])
+    assert (400, "/oauthbroker-scopes") == (answer.status, answer.json()["errors"][0]["pointer"])
+
+
+async def test_an_address_without_a_path_is_the_root_of_its_host(here: Stage) -> None:
+    answer = await here.tool.get(here.path().rstrip("/"))
+    assert (201, "forwarded") == (answer.status, answer.headers[STATUS])
+    assert here.sent[0].startswith(b"GET / ")
+
+
+@pytest.mark.parametrize("path", ["/v1/proxy/mail", "/v1/proxy/mail/", "/v1/proxy/"])
+async def test_an_address_without_a_host_says_who_answers(here: Stage, path: str) -> None:
+    answer = await here.tool.get(path)
+    assert (400, "requestInvalid", "error") == (answer.status, answer.code, answer.headers[STATUS])
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_refusal_has_its_code_in_a_header_and_a_link_is_in_no_header(
+    identity_provider: IdentityProvider, test_clock: TestClock, method: str
+) -> None:
+    async with stage(identity_provider, test_clock, says(200), connected=False) as here:
+        refused = await here.tool.send(method, here.path(host="other.example"))
+        assert (403, "apiHostForbidden") == (refused.status, refused.headers["oauthbroker-code"])
+        asked = await here.tool.send(method, here.path(), allow=["ticket"])
+        pending = (await here.tool.get("/v1/turn/pending", allow=["ticket"])).json()["items"]
+    assert (403, "noGrant") == (asked.status, asked.headers["oauthbroker-reason"])
+    assert [asked.headers["oauthbroker-session"]] == [each["authSessionId"] for each in pending]
+    assert pending[0]["authorizationUrl"] not in str(asked.headers)
+
+
 @pytest.mark.case("102")
 @pytest.mark.parametrize(
     "host",

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from oauthbroker import RequestRefusedError, errors_for_model
+from oauthbroker import AuthorizationRequiredError, RequestRefusedError, errors_for_model
 from oauthbroker.client import ApiAnswer, AuthorizationRequired, BrokerError, Code, Failed, OAuth, Options, SyncOAuth
 from oauthbroker.model.token_request import NotScopes
 from oauthbroker.testing import TestClock
@@ -49,6 +49,36 @@ async def test_the_request_goes_to_the_broker_with_the_turn_token() -> None:
     assert ("2", "text/csv", "read write") == tuple(
         asked.headers[name] for name in ("x-a", "accept", "oauthbroker-scopes")
     )
+
+
+HEAD = {"oauthbroker_status": "authorization_required", "oauthbroker_session": "as-1", "oauthbroker_reason": "noGrant"}
+ITEM = {name: text for name, text in REQUIRED.items() if name not in {"status", "reason"}}
+
+
+async def test_head_which_has_no_body_finds_the_link_among_those_of_the_turn() -> None:
+    block = says(200, {"type": "auth.pending", "items": [{**ITEM, "authSessionId": "as-2"}, ITEM]})
+    asked = raw(403, b"", **HEAD)
+    async with fake_broker(asked, block) as fake:
+        result = await fetch(fake, "HEAD", URL)
+        assert REQUIRED == result.to_json()
+        assert ["HEAD", "GET"] == [each.method for each in fake.asked]
+    async with fake_broker(asked, block) as fake, OAuth(fake.url, TURN_TOKEN) as oauth, oauth.client("acme") as client:
+        with pytest.raises(AuthorizationRequiredError) as error:
+            await client.head(URL)
+        assert REQUIRED == error.value.result.to_json()
+    async with fake_broker(asked, says(200, {"type": "auth.pending", "items": []})) as fake:
+        gone = await fetch(fake, "HEAD", URL)
+        assert Code.BROKER_ANSWER_INVALID is gone.code
+
+
+async def test_head_is_told_the_code_of_a_refusal_in_a_header() -> None:
+    async with fake_broker(raw(403, b"", oauthbroker_status="error", oauthbroker_code="apiHostForbidden")) as fake:
+        result = await fetch(fake, "HEAD", URL)
+        assert (Code.API_HOST_FORBIDDEN, False) == (result.code, result.retryable)
+        async with OAuth(fake.url, TURN_TOKEN) as oauth, oauth.client("acme") as client:
+            with pytest.raises(RequestRefusedError) as error:
+                await client.head(URL)
+            assert Code.API_HOST_FORBIDDEN is error.value.result.code
 
 
 @pytest.mark.parametrize("status", [401, 429, 503])

@@ -208,6 +208,20 @@ async def test_waiting_for_a_session_asks_now_and_then_until_it_ended_or_time_is
         assert 3 <= len(fake.asked) <= 10
 
 
+async def test_waiting_for_a_session_goes_on_while_the_broker_is_away_until_its_time_is_over() -> None:
+    away, outcome = [None] * 5, {"authSessionId": "as-1", "status": "completed"}
+    pending = says(200, {**outcome, "status": "pending"})
+    async with fake_broker(pending, *away, says(200, outcome)) as fake, Runtime(fake.url, KEY, patient()) as runtime:
+        assert SessionOutcome("completed") == await runtime.wait("as-1")
+    async with fake_broker(pending, None) as fake, Runtime(fake.url, KEY, patient()) as runtime:
+        with pytest.raises(BrokerError, match="brokerUnreachable"):
+            await runtime.wait("as-1", timeout=20)
+        assert 5 < len(fake.asked) < 60
+    async with fake_broker(refuses(401, "unauthenticated")) as fake, Runtime(fake.url, KEY, patient()) as runtime:
+        with pytest.raises(BrokerError, match="unauthenticated"):
+            await runtime.wait("as-1")
+
+
 async def test_the_other_calls_are_as_the_api_has_them() -> None:
     outcome = {"authSessionId": "as-1", "status": "completed"}
     app = {"name": "mail", "title": "Mail", "provider": "idp", "flow": "deviceCode", "subjectMode": "user", "scopes": ["read"]}  # fmt: skip

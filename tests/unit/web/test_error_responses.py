@@ -23,11 +23,12 @@ def test_every_code_is_a_problem_with_its_status_and_sentence(code):
     response = problem(error, "ko")
     body = json.loads(bytes(response.body))
     assert response.status_code == body["status"] == error.status
-    assert body["detail"] == error.message("ko")
+    assert body["detail"] == error.explained("ko")
     assert (body["type"], body["code"], body["retryable"]) == ("about:blank", code.value, error.retryable)
     assert response.headers["content-type"] == "application/problem+json"
     assert response.headers["content-language"] == "ko"
-    assert "for the log only" not in bytes(response.body).decode()
+    shown = "for the log only" in bytes(response.body).decode()
+    assert (code is Code.REQUEST_INVALID) == shown, "a wrong request is named to its caller"
 
 
 def test_when_to_come_back_is_reported_in_header_and_body():
@@ -36,9 +37,10 @@ def test_when_to_come_back_is_reported_in_header_and_body():
     assert json.loads(bytes(response.body))["retryAfterSeconds"] == 30
 
 
-def test_who_is_not_known_is_told_how_to_be():
-    assert problem(BrokerError(Code.UNAUTHENTICATED)).headers["www-authenticate"] == "Bearer"
-    assert "www-authenticate" not in problem(BrokerError(Code.TURN_ENDED)).headers
+@pytest.mark.parametrize("code", [code for code in Code if code.status == 401])
+def test_every_401_names_the_scheme(code):
+    """RFC 9110 section 15.5.2."""
+    assert problem(BrokerError(code)).headers["www-authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,11 @@ def test_a_link_that_no_longer_works_says_where_to_get_another(code, locale, wor
     [
         ("text/html,application/xhtml+xml,*/*;q=0.8", True),
         ("TEXT/HTML", True),
+        ("text/html, */*", True),
+        ("text/html;charset=utf-8", True),
+        ("application/json, text/html;q=0.5", False),
+        ("application/json;q=0.5, text/html;q=0", False),
+        ("text/html;q=0", False),
         ("*/*", False),
         ("application/json", False),
         (None, False),

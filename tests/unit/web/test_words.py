@@ -140,7 +140,7 @@ def test_a_third_language_is_two_files_and_no_python(tmp_path: Path):
         ("KO-kr", "en", "ko"),
         ("kok, eng", "ko", "ko"),
         ("ko;q=banana", "en", "en"),
-        ("ko;level=1", "en", "en"),
+        ("ko;level=1", "en", "ko"),
         ("ko;q=99, en", "en", "ko"),
         ("x" * 100_000 + ",ko", "en", "en"),
     ],
