@@ -25,7 +25,7 @@ const SENTENCES: Record<Locale, Record<string, string>> = {
     brokerAnswerInvalid: "이 클라이언트가 이해할 수 있는 토큰 브로커의 응답이 아닙니다. 주소와 양쪽 버전을 확인하십시오.",
     requestInvalid: "요청 형식이 올바르지 않습니다. 호출에 정의된 필드만 올바른 형식으로 보내십시오.",
     unauthenticated: "호출자를 확인할 수 없습니다. 유효한 토큰을 보내십시오.",
-    appReference: '호출이 앱을 알려진 형식으로 지정하지 않았습니다. "OAuthApp/이름", "CredentialApp/이름", 앱 이름만, 또는 kind 와 name 을 보내십시오.',
+    appReference: '호출이 앱을 알려진 형식으로 지정하지 않았습니다. "OAuthApp/이름", "CredentialApp/이름", 앱 이름만, 또는 `kind` 와 `name` 을 보내십시오.',
     appAlone: "이 호출은 앱의 모든 계정을 대상으로 합니다. @account 없이 앱 이름만 보내십시오.",
     forwardedMethod: "요청 메서드는 GET 과 같은 대문자 단어입니다. URL 앞에 보내십시오: 앱, 메서드, URL.",
     forwardedUrl: "요청은 전체 주소로만 전달됩니다. https://api.example.com/me 와 같이 사용자 이름과 /../ 단계가 없는 ASCII 주소를 보내십시오.",

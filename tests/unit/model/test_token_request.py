@@ -31,7 +31,8 @@ def test_a_key_asked_for_as_a_token_names_what_to_call_in_each_language(ref: App
 def test_an_app_with_tokens_named_as_one_of_a_key_is_no_key() -> None:
     with pytest.raises(BrokerError) as refused:
         call_ref("CredentialApp/mail", apps=APPS)
-    assert Code.REQUEST_INVALID.sentence() == refused.value.message()
+    assert (Code.REQUEST_INVALID, "otherKind") == (refused.value.code, refused.value.hint)
+    assert "Name it OAuthApp/mail" in refused.value.message()
 
 
 @pytest.mark.parametrize(("ref", "name"), [("meter", "meter"), ("CredentialApp/meter", "meter"), ("mail@a", "mail@a")])
