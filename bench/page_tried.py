@@ -12,9 +12,6 @@ processor's caches hold. cachegrind counts 165,000 instructions for the limit an
 one format string for each type gained 0.3 of 7.5 us and was dropped. In writes of such a line, the entry's object
 takes 0.9, its text 1.7, the MAC of the chain 0.8. An entry whose object and text are ready takes 3.5, so that 4
 leaves half a write for both.""",
-    "audit entry of a repeated call": """\
-object and text are ready; the MAC, the longer line and the look at the end of the file remain. A MAC by a copied
-`hmac` object took 0.4 us longer than by two copied hashes.""",
     "`store.put` alone": """\
 a write reads the header alone of a version that this process has opened or sealed, and no longer takes its disk space
 first: 1.19, and 1.18 before, in eleven pairs of runs on a quiet machine, so no gain. 21 short system calls more than
@@ -73,8 +70,7 @@ that it runs again, which saves 18 us here and two thirds of the CPU in the data
 place of three timers for each, and fewer generators around it, save 16 us. Of the rest the driver takes 60 us, as for
 the select alone, the pool and the limits of time 30, opening and checking the record 50.""",
     "`store.put`, of one update (target 1.8)": """\
-2.4 of the update's CPU before, 2.0 now (245 and 205 us at best), by the same changes. The bare update seals nothing,
-compares no epoch of the keyring, and starts no task that ends the write although its caller was cancelled.""",
+2.4 of the update's CPU before, 2.0 now (245 and 205 us at best), by the same changes.""",
     "warm calls in one process, of pgbench (target 0.6)": """\
 Four callers needed 90 us of CPU for a call and 40 in the database, now 66 and 12: 2,300 to 2,800 calls a second
 became 6,500 in the same minutes, about 0.5 of the 13,000 of pgbench. Callers that wait share a statement, as before:
@@ -86,19 +82,17 @@ database use as well. A request's CPU in the database fell from 16, 29 to 51 and
 52. In the workers it is 90, 150 and 230 us, because fewer callers meet in each statement, so that more workers than
 free cores stay slower. To wait for more callers was not tried: each call would wait.""",
     "a database that comes back (target 3 s)": """\
-Plain attempts to connect, two each second, tell when it is back, and a new pool takes over. After 5, 20, 36, 70 and
+Attempts to connect and one statement, two each second, tell when it is back, and a new pool takes over. After 5 to
 300 s without it the first good answer came 0.4 to 1.1 s after its start (`tests.faults.outages`). The first call
 without it failed after 2.2 s, later ones within 1.2 ms, with the cause.""",
     "2,000 grants expire at once (targets 150 a second, 1.1 calls a grant)": """\
 The places for an app's calls grow by one with a round of good answers, and 429 or late answers halve them. These
 places alone, before a provider that was played and took 200 ms, gave 154 calls a second, where 32 places allow 160.
-With 50 a second at the provider there were 1.05 calls a grant. Whole refreshes
-on files made 1.04 calls a grant there (`bench.bench_storm`, beside much other work).""",
+With 50 a second at the provider there were 1.05 calls a grant. Whole
+refreshes on files made 1.04 calls a grant there (`bench.bench_storm`, beside much other work).""",
     "`keys reseal` (target 5,000 records a second)": """\
-One statement replaces 128 records whose header is still the one that was read, in place of one. With 2,000 to 6,000
-records, 580 to 1,400 a second became 2,600 to 5,000, and the command's CPU a quarter (12,000 a second). The rest is
-the database's wait for its log. On files 250 to 360 became 570 to 900: records share the syncs of their folder, and
-each still has a sync of its own.""",
+One statement replaces 128 records whose header is still the one that was read, in place of one. 580 to 1,400 a second
+became 2,600 to 5,000, with a quarter of the CPU. On files 250 to 360 became 570 to 900, by shared syncs of folders.""",
 }
 """The tries to bring calls on PostgreSQL to their targets, their gains, and the reasons where they fall short. Measured
 by CPU or by turns beside other work, so that no figure of a run of `make bench` stands beside them."""
