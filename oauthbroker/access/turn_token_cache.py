@@ -40,10 +40,6 @@ class Known:
     token_holder: TurnTokenHolder
     size: int = 0
 
-    @property
-    def locator(self) -> str:
-        return self.record.locator
-
 
 class KnownTokens:
     """The last `most` tokens, all of one configuration. A newer configuration clears the cache."""
@@ -68,7 +64,7 @@ class KnownTokens:
             self._of_turn.clear()
             self._bundle = known.bundle
         self.forget(digest)
-        self._of_turn.setdefault(known.locator, set()).add(digest)
+        self._of_turn.setdefault(known.record.locator, set()).add(digest)
         for evicted in self._tokens.keep(digest, known):
             self._unlist(*evicted)
 
@@ -78,10 +74,10 @@ class KnownTokens:
             self._unlist(digest, known)
 
     def _unlist(self, digest: bytes, known: Known) -> None:
-        left = self._of_turn[known.locator]
+        left = self._of_turn[known.record.locator]
         left.discard(digest)
         if not left:
-            del self._of_turn[known.locator]
+            del self._of_turn[known.record.locator]
 
     def forget_turns(self, locators: Iterable[str]) -> None:
         for locator in locators:

@@ -121,7 +121,7 @@ class Turns:
         check_argument(isinstance(token, str), "token", "the text of a turn token: a Secret has to be revealed")
         digest = token_digest(token.encode("utf-8", "surrogatepass"))
         known = self._known.get(digest)
-        newest = None if known is None else await self.records.get(known.locator)
+        newest = None if known is None else await self.records.get(known.record.locator)
         if known is None or known.bundle is not self.config.bundle or newest is not known.record:
             self._known.forget(digest)
             known = await self._validated(token)
@@ -135,7 +135,7 @@ class Turns:
         """Return the holder of a token that was admitted before, by its `token_digest`, if it is certain without a wait
         that it is valid. None otherwise: then `admit` checks the token."""
         known = self._known.get(digest)
-        if known is None or self.records.fresh(known.locator) is not known.record:
+        if known is None or self.records.fresh(known.record.locator) is not known.record:
             return None
         return None if self.admitted(digest) is None else known.token_holder
 

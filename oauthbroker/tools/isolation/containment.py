@@ -4,7 +4,6 @@ and a user id of their own where the runtime is root."""
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import signal
@@ -13,7 +12,7 @@ import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -130,9 +129,10 @@ class Containment:
     ) -> list[str]:
         """Return the command that runs `arguments` below the supervisor. It stays outside of the sandbox, where a tool
         can neither end nor trace it."""
-        group = None if self.user is None else places.group_of(self.user)
-        settings = json.dumps(asdict(limits) | {"user": self.user, "group": group, "sandbox": bool(self.bubblewrap)})
-        supervised = [*_PYTHON, str(SUPERVISOR), settings, *arguments]
+        user, group = (-1, -1) if self.user is None else (self.user, places.group_of(self.user))
+        processes = -1 if self.user is None or self.bubblewrap else limits.processes  # in a sandbox the worker does it
+        most = (limits.memory, limits.cpu_seconds, limits.file_size, limits.open_files, processes)
+        supervised = [*_PYTHON, str(SUPERVISOR), *map(str, (*most, user, group)), *arguments]
         if self.user is None or not self.bubblewrap:
             return supervised
         readable = [*access.readable, *access.sockets]

@@ -17,13 +17,14 @@ from typing import Any, Final
 from oauthbroker import AuthorizationRequired
 from oauthbroker.plugins import ValueCounter
 from oauthbroker.tools.calling.context import Json, ToolContext, changeset_folders
+from oauthbroker.tools.isolation import worker
 from oauthbroker.tools.isolation.containment import Access, CallLimits, Containment
 from oauthbroker.tools.isolation.places import INTERPRETER
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure, error_from, usual_error
 from oauthbroker.tools.types.results import VALUE, Submitted
 
 _UNIX: Final = "unix:"
-WORKER: Final = Path(__file__).with_name("worker.py")
+_WORKER: Final = f"from {worker.__name__} import main; main()"  # compiled before, as a script is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class ProcessTool:
         with ours, theirs:
             ours.setblocking(False)
             async with self.containment.running(
-                [INTERPRETER, "-I", "-B", str(WORKER), str(theirs.fileno())],
+                [INTERPRETER, "-I", "-B", "-c", _WORKER, str(theirs.fileno())],
                 workdir=workdir,
                 limits=self.limits,
                 descriptors=[theirs.fileno()],

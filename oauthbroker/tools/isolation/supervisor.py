@@ -1,28 +1,29 @@
 """Run one command with limits, and leave none of its processes behind. A script of the standard library alone. Its
 processes become children of this one when their parents end (PR_SET_CHILD_SUBREAPER), also after `setsid` and a double
-fork. So it ends them all: when the command ends, on SIGTERM, and when its own parent dies. Arguments: the limits as
-JSON, then the command. The exit status is the command's, or 128 and the signal."""
+fork. So it ends them all: when the command ends, on SIGTERM, and when its own parent dies. Arguments: the limits in the
+order of `LIMITED`, the user and the group id, each -1 for none, then the command. The exit status is the command's, or
+128 and the signal. Each call waits for its start, so it imports little: neither `json` nor `typing`."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import resource
-import select
 import signal
 import sys
 from collections.abc import Iterator
-from typing import Any, NoReturn
 
 PARENT_DIES, DUMPABLE, NO_NEW_PRIVILEGES, SUBREAPER = 1, 4, 38, 36  # of prctl(2)
 NOT_STARTED = 126
 ROUNDS = 500
+LIMITED = (
+    resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC,
+)  # fmt: skip
 
 
-def main() -> NoReturn:
-    limits, command = json.loads(sys.argv[1]), sys.argv[2:]
+def main() -> None:
+    *limits, user, group = map(int, sys.argv[1:8])
     waited = {signal.SIGCHLD, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     _control(SUBREAPER, 1)
@@ -30,7 +31,7 @@ def main() -> NoReturn:
     _control(DUMPABLE, 0)  # no process of the same user may trace this one, or read its memory
     child = os.fork()
     if child == 0:
-        _become(command, limits)
+        _become(sys.argv[8:], limits, user, group)
     _release_descriptors()
     ended: dict[int, int] = {}
     while child not in ended and signal.sigwait(waited) == signal.SIGCHLD:
@@ -39,15 +40,15 @@ def main() -> NoReturn:
     os._exit(ended.get(child, NOT_STARTED))
 
 
-def _become(command: list[str], limits: dict[str, Any]) -> NoReturn:
+def _become(command: list[str], limits: list[int], user: int, group: int) -> None:
     """Become the command: limits first, then the user, then no way back."""
     try:
         os.setpgid(0, 0)
         _limit(limits)
-        if limits["user"] is not None:
+        if user >= 0:
             os.setgroups([])
-            os.setgid(limits["group"])
-            os.setuid(limits["user"])
+            os.setgid(group)
+            os.setuid(user)
         _control(NO_NEW_PRIVILEGES, 1)
         _control(PARENT_DIES, signal.SIGKILL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
@@ -56,16 +57,9 @@ def _become(command: list[str], limits: dict[str, Any]) -> NoReturn:
         os._exit(NOT_STARTED)
 
 
-def _limit(limits: dict[str, Any]) -> None:
-    wanted = {
-        resource.RLIMIT_AS: limits["memory"],
-        resource.RLIMIT_CPU: limits["cpu_seconds"],
-        resource.RLIMIT_FSIZE: limits["file_size"],
-        resource.RLIMIT_NOFILE: limits["open_files"],
-        resource.RLIMIT_CORE: 0,
-    }
-    if limits["user"] is not None and not limits["sandbox"]:  # there the worker limits those of its own namespace
-        wanted[resource.RLIMIT_NPROC] = limits["processes"]
+def _limit(limits: list[int]) -> None:
+    wanted = {which: limit for which, limit in zip(LIMITED, limits, strict=True) if limit >= 0}
+    wanted[resource.RLIMIT_CORE] = 0
     for which, limit in wanted.items():
         _, allowed = resource.getrlimit(which)
         most = limit if allowed == resource.RLIM_INFINITY else min(limit, allowed)
@@ -88,7 +82,7 @@ def _end_all() -> None:
                 os.kill(process, signal.SIGKILL)
         if not _reap({}):
             return
-        select.select([], [], [], 0.01)
+        signal.sigtimedwait({signal.SIGCHLD}, 0.01)
 
 
 def _children() -> Iterator[int]:

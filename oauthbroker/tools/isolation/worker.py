@@ -8,12 +8,11 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
-import logging
 import os
 import resource
-import socket
 import sys
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final, NoReturn
@@ -27,8 +26,8 @@ _ENDS: Final = "oauthbroker.tools.types.results"
 
 
 def main() -> NoReturn:
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    with channel.makefile("rb") as lines:
+    channel = int(sys.argv[1])
+    with open(channel, "rb", closefd=False) as lines:
         call = json.loads(lines.readline())
     if "processes" in call:  # in a user namespace of our own the kernel counts ours alone
         resource.setrlimit(resource.RLIMIT_NPROC, (call["processes"],) * 2)
@@ -38,13 +37,24 @@ def main() -> NoReturn:
         answer = {"refused": str(problem)}
     except BaseException as error:  # noqa: BLE001 - SystemExit, too, is a result
         answer = _failed(error)
-    channel.sendall(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+    with open(channel, "wb") as lines:
+        lines.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
     os._exit(0)  # threads that the tool left behind do not hold up the end
+
+
+class _Context(SimpleNamespace):
+    """The context of the call."""
+
+    @cached_property
+    def logger(self) -> Any:
+        import logging  # a tenth of the start of this process, which few handlers need
+
+        return logging.getLogger("tool")
 
 
 def _result(call: dict[str, Any]) -> Any:
     handler = _module(call["entry"]).handlers[call["export"]]
-    context = SimpleNamespace(**call["context"], logger=logging.getLogger("tool"), runtime=None)
+    context = _Context(**call["context"], runtime=None)
     context.workdir, context.message = Path(context.workdir), Message.from_json(context.message)
     runtime = sys.modules.get("oauthbroker.tools.calling.context")
     if runtime is not None:  # else no code of the tool asks for them
@@ -126,7 +136,3 @@ def _end(value: Any) -> dict[str, Any]:
 def _is(value: object, module: str, name: str) -> bool:
     """Tell whether a value is of a class. Only code that has loaded the module made one: this process loads little."""
     return (found := sys.modules.get(module)) is not None and issubclass(type(value), getattr(found, name))
-
-
-if __name__ == "__main__":
-    main()

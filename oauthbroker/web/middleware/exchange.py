@@ -73,7 +73,7 @@ class HttpExchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self.take_time()
+            self._deadlines.lift(self)
             said = {name.lower() for name, _ in message["headers"]}
             ours = [pair for pair in self._headers if pair[0] not in said]
             headers = [*message["headers"], *ours, (b"x-request-id", self.id.encode())]

@@ -55,8 +55,8 @@ def test_the_cache_holds_what_a_plain_list_would_hold(steps: list[tuple[str, str
                 plain = [each for each in plain if each[0] != digest]
             case _:
                 known.forget_turns([turn])
-                plain = [each for each in plain if each[1].locator != turn]
-        assert (len(plain), {each[1].locator for each in plain}) == (len(known), known.turns())
+                plain = [each for each in plain if each[1].record.locator != turn]
+        assert (len(plain), {each[1].record.locator for each in plain}) == (len(known), known.turns())
         assert all(known.get(digest) == token for digest, token in plain)
     known.forget_turns("abc")
     assert (0, set()) == (len(known), known.turns())

@@ -23,7 +23,8 @@ def sleeper(*, detached: bool, seconds: str = "300") -> subprocess.Popen[bytes]:
 
 
 def echo(ctx: Any, args: Any) -> Any:
-    return {"args": args, "agent": ctx.agent_name, "workdir": str(ctx.workdir), "message": ctx.message.text}
+    known = {"agent": ctx.agent_name, "workdir": str(ctx.workdir), "message": ctx.message.text}
+    return known | {"args": args, "logger": ctx.logger.name}
 
 
 async def waiting(ctx: Any, args: Any) -> Any:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from oauthbroker.tools.calling.context import ToolContext
 from oauthbroker.tools.isolation.containment import (
     AS_USER,
     MIB,
-    SUPERVISOR,
+    Access,
     CallLimits,
     Containment,
     detect_containment,
@@ -82,9 +81,8 @@ async def called(tool: ProcessTool, export: str, ctx: ToolContext, **args: Any) 
 
 
 async def test_a_handler_gets_context_and_arguments_and_returns_its_output(tool, ctx):
-    assert {"args": {"x": "한글"}, "agent": "planner", "workdir": str(ctx.workdir), "message": "hi"} == await called(
-        tool, "echo", ctx, x="한글"
-    )
+    known = {"agent": "planner", "workdir": str(ctx.workdir), "message": "hi", "logger": "tool"}
+    assert known | {"args": {"x": "한글"}} == await called(tool, "echo", ctx, x="한글")
     assert {"waited": 1, "oauth": False} == await called(tool, "waiting", ctx, x=1)
 
 
@@ -288,9 +286,7 @@ except PermissionError:
 
 
 def test_no_process_of_its_user_can_read_or_trace_a_supervisor():
-    limits = json.dumps(asdict(LIMITS) | {"user": None, "group": None, "sandbox": False})
-    python = [sys.executable, "-I", "-S"]
-    command = [*python, str(SUPERVISOR), limits, *python, "-c", TRACES]
+    command = Containment().command([sys.executable, "-I", "-S", "-c", TRACES], LIMITS, {}, Access())
     ran = subprocess.run(SANDBOX.agent_command(command), capture_output=True, timeout=60, check=False)
     assert (7, b"") == (ran.returncode, ran.stderr)
 
