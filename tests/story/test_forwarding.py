@@ -269,7 +269,7 @@ async def test_two_secrets_sign_while_the_receiver_changes_from_one_to_the_other
 
 
 def held_back(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
-    """Hold back all questions to the store for an event. Return what is set at the first, and what lets them go on."""
+    """Hold back all questions to the store for an event. Return the mark of the first, and the one that lets them go on."""
     lease, asks, goes_on = harness.parts.queues.lease, asyncio.Event(), asyncio.Event()
 
     async def slow(agent: str) -> EventLease | None:
