@@ -59,6 +59,9 @@ class Events:
             self.check_polled(agent)
             changed = self._queues.listen()
             delivery = await self._queues.lease(agent)
+            if delivery is not None and self._config.bundle.forwards(agent):  # since a moment ago
+                await delivery.give_back()
+                continue
             left = deadline - self._clock.monotonic()
             if delivery is not None or left <= 0 or self._life.stopping:
                 return delivery

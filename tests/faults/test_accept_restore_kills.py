@@ -58,14 +58,13 @@ class Waiting:
         """Keep the state to go back to."""
         shutil.copytree(self.root, self._copy)
         if self._server is not None:
-            self._server.run(f"create database {DATABASE}_before template {DATABASE}")
+            self._server.empty_database(f"{DATABASE}_before", f"template {DATABASE}")
 
     def go_back(self) -> None:
         shutil.rmtree(self.root)
         shutil.copytree(self._copy, self.root)
         if self._server is not None:
-            self._server.run(f"drop database {DATABASE} with (force)")
-            self._server.run(f"create database {DATABASE} template {DATABASE}_before")
+            self._server.empty_database(DATABASE, f"template {DATABASE}_before")
 
     def is_open(self) -> bool:
         done = self.desk.type("grants", "list")
@@ -117,7 +116,7 @@ def waiting(
     desk, server = Desk(tmp_path, canaries, monkeypatch, capsys), None
     if request.param == "database":
         server = request.getfixturevalue("postgres_server")
-        server.run(f"create database {DATABASE}")
+        server.empty_database(DATABASE)
         monkeypatch.setenv(ENV, server.url(DATABASE).reveal())
         text, url = BROKER.format(base=desk.base, port=desk.port), f"url: {{valueFrom: {{env: {ENV}}}}}"
         desk.write("broker", text.replace("{root: ../store}", f"{{root: ../store, {url}}}"))

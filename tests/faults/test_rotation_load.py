@@ -41,7 +41,7 @@ def desk(request: Any, tmp_path: Path, canaries: Canaries, monkeypatch: pytest.M
     desk = Desk(tmp_path, canaries, monkeypatch, capsys)
     if request.param == "postgres":
         server = request.getfixturevalue("postgres_server")
-        server.run(f"create database {DATABASE}")
+        server.empty_database(DATABASE)
         monkeypatch.setenv(ENV, server.url(DATABASE).reveal())
         text = BROKER.format(base=desk.base, port=desk.port)
         desk.write(

@@ -62,12 +62,16 @@ class Server:
         with psycopg.connect(self.url(database).reveal(), autocommit=True) as connection:
             connection.execute(statement)
 
-    def new_database(self, name: str) -> Secret:
-        """Make a database that has the tables of a store, in place of an earlier one: a worker that has stolen tests may
-        set a module up twice."""
+    def empty_database(self, name: str, more: str = "") -> Secret:
+        """Make a database in place of one of that name that another test left: all tests of a worker share the server.
+        `more` are words of the statement."""
         self.run(f'drop database if exists "{name}" with (force)')
-        self.run(f'create database "{name}"')
-        migrate(self.url(name))
+        self.run(f'create database "{name}" {more}')
+        return self.url(name)
+
+    def new_database(self, name: str) -> Secret:
+        """Make a database that has the tables of a store."""
+        migrate(self.empty_database(name))
         return self.url(name)
 
     def empty(self, database: str) -> None:

@@ -223,6 +223,15 @@ class Harness(HasRunning):
         versioned = await self.repository.grant(GrantKey(app, subject))
         return None if versioned is None else versioned.record
 
+    async def change_grant(self, app: str = "mail", subject: str = ALICE, **changes: Any) -> Grant:
+        """Change a grant as it lies in the store. The background, which still settles its consent, has its turn before
+        or after."""
+        async with self.repository.pair(key := GrantKey(app, subject)):
+            versioned = await self.repository.grant(key)
+            assert versioned is not None
+            changed = replace(versioned.record, **changes)
+            return (await self.repository.save_grant(changed, expect=versioned.generation)).record
+
     async def connected(
         self, app: str = "mail", account: str = "alice", of: Turn | None = None, scopes: Iterable[str] | None = None
     ) -> Ready:

@@ -97,7 +97,15 @@ class Line:
         cycle = self.connection.cycle
         return cycle.more_body and not cycle.body and bool(cycle.message_event._waiters)
 
+    async def settle(self) -> None:
+        """Wait for what the application does behind an answer, unless it waits for more of a body."""
+        async with asyncio.timeout(SECONDS):
+            while self.connection.server_state.tasks and not self._is_stuck():
+                await asyncio.sleep(0)
+
     async def close(self) -> None:
+        """End the connection, and wait for what the application still does, such as to count a request cut short."""
         self.connection.connection_lost(None)
-        for _ in range(6):
-            await asyncio.sleep(0)
+        async with asyncio.timeout(SECONDS):
+            while self.connection._asking is not None or self.connection.server_state.tasks:
+                await asyncio.sleep(0)

@@ -39,7 +39,7 @@ STORED: Kinds = {"kinds": KINDS, "lease_kinds": (*LEASES, LEASE_KIND)}
 
 @pytest.fixture
 def world(postgres_server: postgres.Server, tmp_path: Path) -> Iterator[World]:
-    postgres_server.run("create database migration")
+    postgres_server.empty_database("migration")
     yield World(tmp_path, postgres_server)
     postgres_server.run("drop database migration with (force)")
 

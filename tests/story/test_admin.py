@@ -7,7 +7,6 @@ import csv
 import io
 import re
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import pytest
 
 from oauthbroker.audit import CallRefused, ConnectFailed, DeadLetterChanged, OperatorEntered, PageAction, TokenRefreshed
 from oauthbroker.core.errors import Code
-from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
@@ -475,10 +473,7 @@ async def test_the_audit_log_tells_each_lines_moment_and_is_narrowed_to_some(har
 
 async def test_the_log_of_a_subject_has_its_ended_grants_and_is_found_by_its_accounts_name(harness: Harness) -> None:
     await harness.connected()
-    grant = await harness.grant()
-    assert grant is not None
-    named = replace(grant, account_name="octocat")
-    await harness.repository.save_grant(named, expect=(await at(harness)).generation)
+    await harness.change_grant(account_name="octocat")
     person = await operator_browser(harness)
     found = [table(await person.open(f"{ADMIN}/audit?type=Connected&subject={it}")) for it in (ALICE, "Octocat")]
     assert [1, 1] == [len(rows) for rows in found]
@@ -489,19 +484,12 @@ async def test_the_log_of_a_subject_has_its_ended_grants_and_is_found_by_its_acc
     assert 1 == len(table(await person.open(f"{ADMIN}/audit?type=Connected&subject={ALICE}")))
 
 
-async def at(harness: Harness) -> Any:
-    versioned = await harness.repository.grant(GrantKey("mail", ALICE))
-    assert versioned is not None
-    return versioned
-
-
 HOSTILE_CELLS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1", 'a","=1', "a\n=1", "\u202e=1"]
 
 
 async def test_the_log_is_a_csv_file_of_the_same_lines_without_formulas(harness: Harness) -> None:
     await harness.connected()
-    named = replace((await at(harness)).record, account_name="=HYPERLINK(1)")
-    await harness.repository.save_grant(named, expect=(await at(harness)).generation)
+    await harness.change_grant(account_name="=HYPERLINK(1)")
     for text in HOSTILE_CELLS:
         harness.audit.write(ConnectFailed(app=text, session="as-x", code="tokenResponseInvalid"), harness.clock.now())
     person = await operator_browser(harness)

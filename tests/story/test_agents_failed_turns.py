@@ -99,6 +99,17 @@ async def test_a_turn_of_a_swarm_that_the_runtime_does_not_run_has_an_outcome_an
     assert [event_id] == await world.instances.turns(Instance.of(of))
 
 
+async def test_a_failure_whose_writing_was_cut_short_is_kept_whole_the_next_time(world, monkeypatch):
+    async def cut(*_: Any) -> None:
+        raise OSError
+
+    with monkeypatch.context() as patch, pytest.raises(OSError):
+        patch.setattr(world.instances, "_listed", cut)
+        await world.instances.fail("evt-1", {"status": "error"}, turn_of())
+    assert await world.instances.fail("evt-1", {"status": "error"}, turn_of())
+    assert ["evt-1"] == await world.instances.turns(PLANNER)
+
+
 @pytest.mark.rule("turns.ours-29")
 async def test_a_turn_of_an_agent_that_its_swarm_does_not_have_is_refused_at_once(world):
     """No agent reads that queue."""

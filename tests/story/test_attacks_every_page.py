@@ -154,17 +154,15 @@ class World:
         await browser.open(asked.authorization_url)
         await browser.submit({"decision": "cancel"})
         locator = locator_of(asked.auth_session_id)
-        versioned = await harness.repository.session(locator)
-        assert versioned is not None
-        done = replace(versioned.record, status="completed", failure=None)
-        await harness.repository.save_session(done, expect=versioned.generation)
-        granted = await harness.repository.grant(GrantKey(app, self.subject))
-        assert granted is not None
+        async with harness.repository.pair(GrantKey(app, self.subject)):  # the relay may still write it
+            versioned = await harness.repository.session(locator)
+            assert versioned is not None
+            done = replace(versioned.record, status="completed", failure=None)
+            await harness.repository.save_session(done, expect=versioned.generation)
         found = tuple(Candidate(label=self.agent, facts={"site": self.subject + number}) for number in sites)
         open_facts = OpenFacts(candidates=found) if found else None
-        named = replace(granted.record, auth_session_id=done.id, account_name=self.agent)
-        grant = replace(named, open_facts=open_facts)
-        await harness.repository.save_grant(grant, expect=granted.generation)
+        named = {"auth_session_id": done.id, "account_name": self.agent}
+        await harness.change_grant(app, self.subject, **named, open_facts=open_facts)
         self.arrivals[f"/connected/{app}"] = browser.cookies[arrival_name(f"/declined/{app}")].value
         self.connected[f"oab-{locator}"] = browser.cookies[f"oab-{locator}"].value
 

@@ -92,7 +92,7 @@ def changed_before_the_end(lines: Iterator[bytes], change: Callable[[], None] | 
 
 @pytest.fixture
 def vault(postgres_server: postgres.Server, tmp_path: Path, canaries: Canaries) -> Iterator[Vault]:
-    postgres_server.run("create database migration")
+    postgres_server.empty_database("migration")
     world = World(tmp_path, postgres_server)
     asyncio.run(world.filled())
     yield Vault(world, canaries)
@@ -325,7 +325,7 @@ def test_the_commands_restore_a_store_that_a_broker_used(
 
     text, root = BROKER.format(base=desk.base, port=desk.port), "{root: ../anew}"
     if place == "database":
-        postgres_server.run("create database restored")
+        postgres_server.empty_database("restored")
         monkeypatch.setenv(ENV, postgres_server.url("restored").reveal())
         root = f"{{root: ../anew, url: {{valueFrom: {{env: {ENV}}}}}}}"
     desk.write("broker", text.replace("{root: ../store}", root))
@@ -401,7 +401,7 @@ def test_an_older_copy_of_a_store_does_not_open_beside_the_audit_log_that_knows_
     identity_provider: IdentityProvider,
 ) -> None:
     if place == "database":
-        postgres_server.run("create database aging")
+        postgres_server.empty_database("aging")
         monkeypatch.setenv(ENV, postgres_server.url("aging").reveal())
         text = BROKER.format(base=desk.base, port=desk.port)
         desk.write(
@@ -412,14 +412,13 @@ def test_an_older_copy_of_a_store_does_not_open_beside_the_audit_log_that_knows_
     env = {ENV: os.environ.get(ENV, "")}
     age_after_a_start(desk, 1, **env)
     if place == "database":
-        postgres_server.run("create database older template aging")
+        postgres_server.empty_database("older", "template aging")
     else:
         shutil.copytree(data, copy)
     assert 0 == desk.type("grants", "list").code
     age_after_a_start(desk, 2, **env)
     if place == "database":
-        postgres_server.run("drop database aging")
-        postgres_server.run("create database aging template older")
+        postgres_server.empty_database("aging", "template older")
     else:
         for each in copy.iterdir():  # a restore that leaves the audit log alone
             if each.is_dir() and each.name != "audit":

@@ -11,7 +11,6 @@ import pytest
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.audit import ConnectionsOpened, PageAction
-from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
 from oauthbroker.web.gate import csrf
@@ -292,17 +291,11 @@ async def test_a_connection_that_is_dead_says_so_and_can_be_agreed_to_again(harn
 async def kill(harness: Harness) -> None:
     """The grant as it is once a provider has said that its refresh token is dead, and its token has ended."""
     await until_relayed(harness.store)
-    versioned = await harness.repository.grant(GrantKey("mail", ALICE))
-    assert versioned is not None
-    grant = versioned.record
+    grant = await harness.grant()
+    assert grant is not None
     assert grant.token is not None
-    dead = replace(
-        grant,
-        refresh_state=grant.refresh_state.over("dead"),
-        token=replace(grant.token, expires_at=harness.clock.now()),
-    )
-    async with harness.repository.pair(GrantKey("mail", ALICE)):
-        await harness.repository.save_grant(dead, expect=versioned.generation)
+    token = replace(grant.token, expires_at=harness.clock.now())
+    await harness.change_grant(refresh_state=grant.refresh_state.over("dead"), token=token)
 
 
 async def test_waiting_requests_are_there_with_their_way_on(harness: Harness) -> None:

@@ -59,15 +59,6 @@ def checks(api: KeyApi) -> int:
     return [it.path for it in api.seen].count("/me")
 
 
-async def changed(harness: Harness, app: str = "meter", subject: str = ALICE, **changes: Any) -> None:
-    """Change a grant as it lies."""
-    grant = await harness.grant(app, subject)
-    assert grant is not None
-    versioned = await harness.repository.grant(grant.key)
-    assert versioned is not None
-    await harness.repository.save_grant(replace(grant, **changes), expect=versioned.generation)
-
-
 async def test_fifty_callers_without_a_key_get_one_link(harness: Harness, api: KeyApi) -> None:
     found = await asyncio.gather(*(asked_for(harness, api) for _ in range(CALLERS)))
     assert 1 == len({it.authorization_url for it in found})
@@ -99,7 +90,7 @@ async def test_fifty_callers_of_a_path_that_refuses_every_key_lose_none(harness:
 async def test_a_key_typed_after_one_that_was_found_good_is_checked_for_itself(harness: Harness, api: KeyApi) -> None:
     await with_key(harness, api)
     assert 401 == (await sent(harness, api, "/locked")).status_code
-    await changed(harness, next_credential=packed({"apiKey": NEWER}))
+    await harness.change_grant("meter", next_credential=packed({"apiKey": NEWER}))
     del api.keys[GOOD]
     harness.clock.advance(61)
     api.status = 0
@@ -114,7 +105,7 @@ async def test_a_key_that_dies_within_a_minute_of_its_predecessors_check_is_aske
 ) -> None:
     await with_key(harness, api)
     assert 401 == (await sent(harness, api, "/locked")).status_code
-    await changed(harness, rejected=True)
+    await harness.change_grant("meter", rejected=True)
     await with_key(harness, api, NEWER)
     del api.keys[NEWER]
     assert isinstance(await sent(harness, api), AuthorizationRequired)
@@ -122,7 +113,7 @@ async def test_a_key_that_dies_within_a_minute_of_its_predecessors_check_is_aske
 
 async def test_a_rotated_key_is_replaced_by_the_next_one_without_a_pause(harness: Harness, api: KeyApi) -> None:
     await with_key(harness, api)
-    await changed(harness, next_credential=packed({"apiKey": NEWER}))
+    await harness.change_grant("meter", next_credential=packed({"apiKey": NEWER}))
     del api.keys[GOOD]
     found = await asyncio.gather(*(sent(harness, api) for _ in range(CALLERS)))
     assert {200} == {it.status_code for it in found}

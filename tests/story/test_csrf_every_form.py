@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records.open_facts import Candidate, OpenFacts
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
@@ -72,11 +70,8 @@ async def wrong_account(harness: Harness) -> Browser:
 async def choice(harness: Harness) -> Browser:
     person = harness.browser()
     page = await harness.connect(await harness.ask_link(), browser=person)
-    versioned = await harness.repository.grant(GrantKey("mail", ALICE))
-    assert versioned is not None
     sites = tuple(Candidate(label=name, facts={"site": name}) for name in ("one", "two"))
-    grant = replace(versioned.record, open_facts=OpenFacts(candidates=sites))
-    await harness.repository.save_grant(grant, expect=versioned.generation)
+    await harness.change_grant(open_facts=OpenFacts(candidates=sites))
     await harness.parts.relay.once()
     await person.open(page.url)
     return person

@@ -9,7 +9,6 @@ import pytest
 
 from oauthbroker.diagnostics.forecast import AppFacts
 from oauthbroker.diagnostics.grant_findings import of_grants
-from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -157,7 +156,5 @@ async def test_an_older_grant_without_offline_access_needs_no_new_consent(
 ) -> None:
     async with running(identity_provider, [user_app(identity_provider, scopes=OFFLINE)], clock=test_clock) as harness:
         await harness.connected()
-        versioned = await harness.repository.grant(GrantKey("mail", ALICE))
-        assert versioned is not None
-        await harness.repository.save_grant(replace(versioned.record, scopes=("read",)), expect=versioned.generation)
+        await harness.change_grant(scopes=("read",))
         assert isinstance(await harness.ask(), Ready)

@@ -94,7 +94,7 @@ def test_the_records_go_to_an_empty_database_and_one_with_a_store_is_refused(
     tmp_path: Path, postgres_server: postgres.Server
 ):
     """Between the two, the store is as the first demo left it."""
-    postgres_server.run("create database demo")
+    postgres_server.empty_database("demo")
     try:
         url = postgres_server.url("demo").reveal()
         done = command("demo", "--auto", "--store", url, cwd=tmp_path)

@@ -196,7 +196,7 @@ def test_the_page_makes_the_key_that_the_job_and_the_brokers_read(
     shutil.copytree(CLUSTER, tmp_path / "kubernetes")
     script = "set -eu\noauthbroker() { " + f'{sys.executable} -m oauthbroker "$@"; }}\n' + "\n".join(lines)
     subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True, timeout=60, capture_output=True)
-    postgres_server.run("create database clustered")
+    postgres_server.empty_database("clustered")
     for kind, expected in (("Job", "Made the store's keyring"), ("Job", "The store is there")):
         (container,) = pods()[kind]["spec"]["containers"]
         for name in environment_of(container):
@@ -377,7 +377,7 @@ async def test_brokers_are_replaced_one_by_one_under_load_and_no_event_is_lost(
     postgres_server: postgres.Server, tmp_path: Path, identity_provider: IdentityProvider
 ) -> None:
     installed.demand([] if shutil.which("nginx") else ["nginx (package nginx-light)"])
-    postgres_server.run("create database rolling")
+    postgres_server.empty_database("rolling")
     world = Composed(tmp_path, identity_provider, 1, url=postgres_server.url("rolling").reveal())
     await world.make()
     ledger = Ledger()

@@ -268,6 +268,51 @@ async def test_two_secrets_sign_while_the_receiver_changes_from_one_to_the_other
         assert [(True, False), (True, True), (False, True)] == [each.verified for each in receiver.received]
 
 
+def held_back(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Hold back all questions to the store for an event. Return the mark of the first, and the one that lets them go on."""
+    lease, asks, goes_on = harness.parts.queues.lease, asyncio.Event(), asyncio.Event()
+
+    async def slow(agent: str) -> EventLease | None:
+        asks.set()
+        await goes_on.wait()
+        return await lease(agent)
+
+    monkeypatch.setattr(harness.parts.queues, "lease", slow)
+    return asks, goes_on
+
+
+async def test_an_event_that_comes_to_a_poll_after_its_agent_is_forwarded_is_forwarded(
+    identity_provider: IdentityProvider, receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
+):
+    async with forwarding(identity_provider) as harness:
+        asks, goes_on = held_back(harness, monkeypatch)
+        poll = asyncio.create_task(harness.broker.events.lease(AGENT))
+        await asks.wait()
+        await harness.broker.reload(replace(harness.broker.bundle, forwarders=(to_webhook(receiver),)))
+        await enqueue(harness.broker, [0])
+        goes_on.set()
+        with pytest.raises(BrokerError, match="agentForwarded"):
+            await poll
+        await receiver.until(1)
+
+
+async def test_an_event_that_comes_to_a_replaced_forwarder_is_sent_by_the_new_one(
+    identity_provider: IdentityProvider, receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
+):
+    old, new = signing_secret(b"old"), signing_secret(b"new")
+    receiver.secrets = (old, new)
+    async with forwarding(identity_provider) as harness:
+        asks, goes_on = held_back(harness, monkeypatch)
+        for secret in (old, new):
+            forwarder = replace(to_webhook(receiver), to=Webhook(url=receiver.url, secrets=(secret,)))
+            await harness.broker.reload(replace(harness.broker.bundle, forwarders=(forwarder,)))
+            await asks.wait()
+        await enqueue(harness.broker, [0])
+        goes_on.set()
+        await receiver.until(1)
+        assert [(False, True)] == [each.verified for each in receiver.received]
+
+
 async def test_a_signature_of_another_secret_is_not_taken(
     identity_provider: IdentityProvider, receiver: WebhookReceiver
 ):

@@ -34,7 +34,7 @@ ENV = "BROKER_DATABASE_URL"
 
 @pytest.fixture
 def world(postgres_server: postgres.Server, tmp_path: Path) -> Iterator[World]:
-    postgres_server.run("create database migration")
+    postgres_server.empty_database("migration")
     world = World(tmp_path, postgres_server)
     asyncio.run(world.filled())
     yield world
@@ -207,7 +207,7 @@ def test_the_commands_move_a_store_whose_tokens_keys_and_links_go_on(
     capsys: pytest.CaptureFixture[str],
     identity_provider: IdentityProvider,
 ) -> None:
-    postgres_server.run("create database house")
+    postgres_server.empty_database("house")
     monkeypatch.setenv(ENV, postgres_server.url("house").reveal())
     desk, database = Desk(tmp_path, canaries, monkeypatch, capsys), f"env:{ENV}"
     desk.ready_to_serve(identity_provider)

@@ -75,7 +75,7 @@ def url(prepared: postgres.Server) -> Secret:
 @pytest.fixture
 def empty(prepared: postgres.Server) -> Iterator[str]:
     """The name of a database without tables."""
-    prepared.run("create database empty")
+    prepared.empty_database("empty")
     yield "empty"
     prepared.run("drop database empty with (force)")
 
@@ -712,7 +712,7 @@ async def test_a_database_that_lets_no_user_in_or_has_no_encoding_says_so_in_wor
     for each in ("drop database if exists shut", "drop role if exists narrow", "create role narrow login"):
         prepared.run(each)
     like_ascii = "encoding 'SQL_ASCII' template template0 lc_collate 'C' lc_ctype 'C'"
-    prepared.run(f"create database shut owner narrow {like_ascii}")
+    prepared.empty_database("shut", f"owner narrow {like_ascii}")
     prepared.run(statement)
     env = {ENV: f"postgresql://narrow@/shut?host={prepared.folder}"}
     says, lasting = UNUSABLE[statement]

@@ -16,7 +16,6 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.opened_here import OpenedHere
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints
-from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.refresh.writeback import Writeback
 from oauthbroker.repository.repository import KINDS, LEASES
@@ -387,10 +386,10 @@ async def test_a_holder_that_loses_its_lease_after_the_first_of_two_requests_sen
     """The newer refresh token is refused, and the next holder may have redeemed the older one meanwhile."""
     one, _ = two
     assert isinstance(one.store, Lockless)
-    versioned = await one.repository.grant(GrantKey("mail", ALICE))
-    assert versioned is not None
-    state = replace(versioned.record.refresh_state, spare=Secret("a newer one that the provider does not know"))
-    await one.repository.save_grant(replace(versioned.record, refresh_state=state), expect=versioned.generation)
+    grant = await one.grant()
+    assert grant is not None
+    spare = Secret("a newer one that the provider does not know")
+    await one.change_grant(refresh_state=replace(grant.refresh_state, spare=spare))
     monkeypatch.setattr(
         Lockless, "lost", property(lambda store: store is one.store and one.idp.count("refresh_token") > 0)
     )

@@ -98,7 +98,7 @@ def test_an_archive_of_one_is_refused(desk: Desk) -> None:
 
 @pytest.fixture
 def empty(postgres_server: postgres.Server) -> Iterator[Secret]:
-    postgres_server.run("create database formats")
+    postgres_server.empty_database("formats")
     yield postgres_server.url("formats")
     postgres_server.run("drop database formats with (force)")
 

@@ -100,7 +100,9 @@ class AgentForwarder:
             try:
                 delivery = await self._queues.lease(self._agent)
                 self._held_locks.worked("forwarding")
-                if delivery is not None:
+                if delivery is not None and self._life.stopping:  # it may be newer than the configuration in use
+                    await delivery.give_back()
+                elif delivery is not None:
                     return delivery
                 await self._queues.wait(signal, WAIT_SECONDS)
             except BrokerError as error:

@@ -131,8 +131,15 @@ class Instances:
         await self._state.change(_key("turn", event_id), lambda _: dict(outcome), subjects=about(turn))
 
     async def fail(self, event_id: str, outcome: Outcome, turn: Turn | None) -> bool:
-        """Keep the outcome of a turn that no process has ended, and list the turn. `turn` is None for a damaged event.
-        Return False if it has an outcome."""
+        """List a turn that no process has ended, then keep its outcome: what a crash cuts short is done again. `turn`
+        is None for a damaged event. Return False if it has an outcome."""
+        if await self.outcome(event_id) is not None:
+            return False
+        if turn is not None:
+            with suppress(ValueError):  # the key of no instance
+                instance = Instance.of(turn)
+                if event_id not in await self.turns(instance):
+                    await self._listed(instance, event_id, turn)
         new = False
 
         def keep(there: Any) -> Any:
@@ -141,11 +148,6 @@ class Instances:
             return dict(outcome) if new else there
 
         await self._state.change(_key("turn", event_id), keep, subjects=None if turn is None else about(turn))
-        if new and turn is not None:
-            with suppress(ValueError):  # the key of no instance
-                instance = Instance.of(turn)
-                if event_id not in await self.turns(instance):
-                    await self._listed(instance, event_id, turn)
         return new
 
     async def value(self, instance: Instance, owner: str) -> Any:

@@ -218,6 +218,7 @@ async def said_thrice(harness: Harness, web: Any, data: bytes) -> tuple[list[Any
         answer = await line.say(data)
         for _ in range(SETTLED):  # the bytes behind a request are read after its answer
             await asyncio.sleep(0)
+        await line.settle()
         found.append((REQUEST_ID.subn(b"", answer), traces.new()))
     await line.close()
     return found, at_once + line.at_once

@@ -25,7 +25,7 @@ def placed(
     desk: Desk, idp: IdentityProvider, postgres_server: postgres.Server, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Desk]:
     """A broker's folder whose store is a database."""
-    postgres_server.run(f"create database {DATABASE}")
+    postgres_server.empty_database(DATABASE)
     monkeypatch.setenv(ENV, postgres_server.url(DATABASE).reveal())
     write_store(desk)
     desk.ready_to_serve(idp)
@@ -109,7 +109,7 @@ def test_doctor_says_why_a_direct_url_is_of_no_use(
 def test_doctor_fails_for_a_database_that_was_set_back(placed: Desk, postgres_server: postgres.Server) -> None:
     env = {ENV: os.environ[ENV]}
     age_after_a_start(placed, 1, **env)
-    postgres_server.run(f"create database older template {DATABASE}")
+    postgres_server.empty_database("older", f"template {DATABASE}")
     age_after_a_start(placed, 2, **env)
     assert [("ok", "The store is not older than this host has seen it.", "")] == checked(placed, "age")
     postgres_server.run(f"drop database {DATABASE} with (force)")

@@ -42,7 +42,7 @@ def write_tool(desk: Desk, version: int) -> None:
 @pytest.fixture
 def url(postgres_server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty database for a store, whose URL is in the environment."""
-    postgres_server.run(f"create database {DATABASE}")
+    postgres_server.empty_database(DATABASE)
     monkeypatch.setenv(ENV, postgres_server.url(DATABASE).reveal())
     yield
     postgres_server.run(f"drop database {DATABASE} with (force)")

@@ -116,7 +116,8 @@ over_tls("a database whose authority is not named", "trust", "verify-full", "no 
 
 @row("a role that may not connect", "may not connect", f"env:{DATABASE}", "grant CONNECT")
 def _(at: Stage) -> Done:
-    for statement in ("create role shut login", "create database shut", "revoke connect on database shut from public"):
+    at.postgres.empty_database("shut")
+    for statement in ("create role shut login", "revoke connect on database shut from public"):
         at.postgres.run(statement)
     at.database(named(at, "shut", "shut"))
     return at.desk.type("init")
@@ -124,15 +125,15 @@ def _(at: Stage) -> Done:
 
 @row("a role without rights", "storeUnavailable", "the database user lacks a right", "run the command with the URL of their owner, or of the owner of the database", f"env:{DATABASE}")
 def _(at: Stage) -> Done:
-    for statement in ("create role bare login", "create database bare"):
-        at.postgres.run(statement)
+    at.postgres.run("create role bare login")
+    at.postgres.empty_database("bare")
     at.database(named(at, "bare", "bare"))
     return at.desk.type("init")
 
 
 @row("tables that were never made", "no store yet", f"env:{DATABASE}", "oauthbroker init")
 def _(at: Stage) -> Done:
-    at.postgres.run("create database unmigrated")
+    at.postgres.empty_database("unmigrated")
     at.ready()
     at.database(at.postgres.url("unmigrated").reveal())
     return at.desk.type("grants", "list")
@@ -140,7 +141,7 @@ def _(at: Stage) -> Done:
 
 @row("a database that only answers reads", "read-only, perhaps a standby", "/standby", "name the primary")
 def _(at: Stage) -> Done:
-    at.postgres.run("create database standby")
+    at.postgres.empty_database("standby")
     at.database(at.postgres.url("standby").reveal())
     assert 0 == at.desk.type("init").code
     at.postgres.run("alter database standby set default_transaction_read_only = on")

@@ -211,7 +211,7 @@ async def test_the_compose_file_moves_the_store_into_the_database(
     source: Desk, postgres_server: postgres.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     team = source.folder / "team"
-    postgres_server.run("create database composed")
+    postgres_server.empty_database("composed")
     monkeypatch.setenv("OAUTHBROKER_STORE_URL", postgres_server.url("composed").reveal())
     (words,) = re.findall(r"docker compose run --rm broker (.*)", (team / "compose.yaml").read_text("utf-8"))
     monkeypatch.chdir(team)  # the working folder of the image

@@ -53,7 +53,7 @@ async def test_a_grant_of_one_host_is_ready_on_the_other(
 ) -> None:
     create, once, serve, ask = blocks("sh", page=PAGE)
     assert "createdb -O oauthbroker -E UTF8 -T template0 oauthbroker\n" in create
-    postgres_server.run("create database team")
+    postgres_server.empty_database("team")
     url = postgres_server.url("team").reveal()
     first = Desk(tmp_path, canaries, monkeypatch, capsys)
     (tmp_path / "config" / "broker.yaml").unlink()

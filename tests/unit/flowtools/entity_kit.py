@@ -47,6 +47,6 @@ def url_of(database: str, request: pytest.FixtureRequest, folder: Path) -> str:
     if database == "sqlite":
         return sqlite_url(folder)
     server = request.getfixturevalue("postgres_server")
-    server.run(f'create database "{folder.name.lower()}"')
+    server.empty_database(folder.name.lower())
     found: str = server.url(folder.name.lower()).reveal()
     return found

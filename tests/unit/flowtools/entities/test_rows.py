@@ -25,7 +25,7 @@ def database(request, tmp_path):
     url = sqlite_url(tmp_path)
     if request.param == "postgresql":
         server = request.getfixturevalue("postgres_server")
-        server.run(f'create database "{tmp_path.name.lower()}"')
+        server.empty_database(tmp_path.name.lower())
         url = server.url(tmp_path.name.lower()).reveal()
     opened = database_with(url, ORDER)
     yield opened

@@ -26,7 +26,7 @@ def database(request, tmp_path):
     else:
         server = request.getfixturevalue("postgres_server")
         name = f"flow_{tmp_path.name}".lower()
-        server.run(f'create database "{name}"')
+        server.empty_database(name)
         url = server.url(name).reveal()
     opened = Database(url)
     yield opened

@@ -27,7 +27,7 @@ def world(request, tmp_path):
         made = world_in(tmp_path)
     else:
         server = request.getfixturevalue("postgres_server")
-        server.run(f'create database "{tmp_path.name.lower()}"')
+        server.empty_database(tmp_path.name.lower())
         made = World(server.url(tmp_path.name.lower()).reveal())
     yield made
     made.database.engine.dispose()

@@ -34,7 +34,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     url = sqlite_url(tmp_path)
     if request.param == "postgresql":
         server: postgres.Server = request.getfixturevalue("postgres_server")
-        server.run(f'create database "{tmp_path.name.lower()}"')
+        server.empty_database(tmp_path.name.lower())
         url = server.url(tmp_path.name.lower()).reveal()
     made = World(url, LOG)
     yield made

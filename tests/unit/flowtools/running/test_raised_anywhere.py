@@ -78,7 +78,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         made = world_in(tmp_path, **given)
     else:
         server = request.getfixturevalue("postgres_server")
-        server.run(f'create database "{tmp_path.name.lower()}"')
+        server.empty_database(tmp_path.name.lower())
         made = World(server.url(tmp_path.name.lower()).reveal(), **given)
     yield made
     made.database.engine.dispose()

@@ -17,7 +17,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     url = sqlite_url(tmp_path)
     if request.param == "postgresql":
         server = request.getfixturevalue("postgres_server")
-        server.run(f'create database "{tmp_path.name.lower()}"')
+        server.empty_database(tmp_path.name.lower())
         url = server.url(tmp_path.name.lower()).reveal()
     made = Database(url)
     yield made
