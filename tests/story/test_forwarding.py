@@ -286,7 +286,7 @@ async def test_an_event_that_comes_to_a_poll_after_its_agent_is_forwarded_is_for
 ):
     async with forwarding(identity_provider) as harness:
         asks, goes_on = held_back(harness, monkeypatch)
-        poll = asyncio.create_task(harness.broker.events.lease(AGENT))
+        poll = asyncio.create_task(harness.broker.events.lease(AGENT, wait=20))
         await asks.wait()
         await harness.broker.reload(replace(harness.broker.bundle, forwarders=(to_webhook(receiver),)))
         await enqueue(harness.broker, [0])
