@@ -9,9 +9,8 @@ the record cost nothing to decode, the call would still take 3.9 limits; with th
 takes 2. Reading (43 us) and deciding (39 us) take 82 us alone and 112 us by turns: together they need more than the
 processor's caches hold. cachegrind counts 165,000 instructions for the limit and 580,000 for the call.""",
     "audit entry": """\
-one format string for each type gained 0.3 of 7.5 us and was dropped. In writes of such a line, the entry's object
-takes 0.9, its text 1.7, the MAC of the chain 0.8. An entry whose object and text are ready takes 3.5, so that 4
-leaves half a write for both.""",
+one format string for each type gained 0.3 of 7.5 us and was dropped. The entry's object takes 0.9 writes of such a
+line, its text 1.7, the MAC of the chain 0.8. An entry whose object and text are ready takes 3.5.""",
     "`store.put` alone": """\
 a write reads the header alone of a version that this process has opened or sealed, and no longer takes its disk space
 first: 1.19, and 1.18 before, in eleven pairs of runs on a quiet machine, so no gain. 21 short system calls more than
@@ -36,12 +35,10 @@ strace counts nine syncs against three: body, place, lease and acknowledgement e
 and the body is removed. A replacement takes 0.64 ms where an appended line with its sync takes 0.17, so that four of
 them alone are five times the limit. By now, cachegrind counts 6.15 million instructions for an event and 8.41 at this
 run: a part is encoded from the texts of its unchanged entries, and a lease looks once. Three ways were tried and left.
-An appended log, sealed as a sketch, takes 1.75 million and 2.3 limits, but needs another write protocol. Small bodies
-in the place's segment take 4.95 million and six syncs, but one damaged segment would lose up to 64 events, and a
-version before would drop them. A lease without its folder's sync saves one, but an agent on another host still has
-the event when the broker's machine stops. With 100,000 others, an event runs as many functions as with 100. So many
-take 17 of the 20 MiB of a queue, and make the process 35 MiB larger. Further events wait in the outboxes of their
-grants.""",
+An appended log, sealed as a sketch, takes 2.3 limits and needs another write protocol. Small bodies in the place's
+segment save three syncs, but one damaged segment would lose up to 64 events. A lease without its folder's sync saves
+one, but an agent on another host still has the event when the broker's machine stops. An event runs as many functions
+with 100,000 others as with 100; so many take 17 of the 20 MiB of a queue.""",
     "16 events at once, each": """\
 changes that wait for the same queue are written once for all: 0.13 of one alone on a slow disk, 0.4 on a fast one,
 where an event is 1.9 ms of one core's work. An event of sixteen takes 3.38 million instructions by now, 4.2 at this

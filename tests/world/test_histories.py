@@ -27,7 +27,7 @@ POSSIBLE = {
     "a revocation without an answer has happened": [write(1, 0, 1), write(None, 2), read(None, 8, 9)],
     "a revocation without an answer has not happened": [write(1, 0, 1), write(None, 2), read(1, 8, 9)],
     "an open consent is seen once": [write(1, 0), read(1, 1, 2), read(1, 3, 4), write(None, 5, 6), read(None, 7, 8)],
-    "an open write that nobody sees": [write(1, 0, 1), write(None, 2), write(2, 2), read(1, 3, 4)],
+    "an open write that no read sees": [write(1, 0, 1), write(None, 2), write(2, 2), read(1, 3, 4)],
     "two consents at once, in either order": [write(1, 0, 5), write(2, 0, 5), read(2, 1, 2), read(1, 6, 7)],
 }
 IMPOSSIBLE = {
