@@ -24,8 +24,8 @@ and 0.81 and 0.7 beside much other work. It follows the disk, too: 0.72 to 0.76 
 were dropped: a thread that syncs the files of all (0.28), and 32 threads and a folder's sync for each write (no
 gain).""",
     "a whole refresh, without the provider's answer": """\
-strace counts four syncs, those of the two writes. A refresh takes 4.7 ms of CPU: the writes 1.8, the request 1.7, and
-the lease, the looks at the grant, the reserved space and two audit entries 1.2, none of them much. So the ratio
+strace counts the four syncs of the two writes. A refresh takes 4.7 ms of CPU: the writes 1.8, the request 1.7, and
+the lease, the looks at the grant, the reserved space and two audit entries 1.2. So the ratio
 follows the disk: 1.2 where two writes take 19 ms, 1.7 where they take 2 ms.""",
     "16 refreshes at once, each": """\
 they share syncs: 0.21 to 0.33 of one alone where two writes take 20 to 30 ms. At 2 ms it is 0.68 to 0.78, because
@@ -74,7 +74,7 @@ the select alone, the pool and the limits of time 30, opening and checking the r
 2.4 of the update's CPU before, 2.0 now (245 and 205 us at best), by the same changes.""",
     "warm calls in one process, of pgbench (target 0.6)": """\
 Four callers needed 90 us of CPU for a call and 40 in the database, now 66 and 12: 2,300 to 2,800 calls a second
-became 6,500 in the same minutes, about 0.5 of the 13,000 of pgbench. Callers that wait share a statement, as before:
+became 6,500 in the same minutes, about 0.5 of the 13,000 of pgbench. Callers that wait share a statement:
 sixteen need 35 us and 4 in the database for each call, and make 14,000 calls a second. The call without its statement
 takes about 30 us, which is what four callers lack.""",
     "`POST /v1/tokens`, of pgbench (target 0.4)": """\
