@@ -64,7 +64,7 @@ PLANTED = (
     (REFRESH, "except BrokerError:  # the store does not say whether it may be sent\n                    await self.writeback.withdraw(begun)", "except BrokerError:"),
     (REFRESH, "self._count_over(begun, redeemed.token)", "pass"),
     (REFRESH, "if error.code is not Code.STORE_LOCKED:", "if False:"),
-    (REFRESH, '            self.failures.count(app.name, error, grant if own else "", own=own)\n', ""),
+    (REFRESH, '            self.failures.count(app.name, error, job.grant if own else "", own=own)\n', ""),
     (REFRESH, "self.writeback.retry_store.close()", "pass"),
     (REFRESH, "self.failures.not_fetched(app, job.grant, error)", "pass"),
 )  # fmt: skip
