@@ -32,7 +32,7 @@ CALL = {"id": "a", "amount": 3}
 DEATHS = st.tuples(st.just("statement"), st.integers(0, 50)) | st.tuples(st.just("effect"), st.integers(0, 3))
 
 
-class Died(BaseException):
+class Died(KeyboardInterrupt):
     """The process is gone."""
 
 

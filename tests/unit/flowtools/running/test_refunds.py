@@ -19,7 +19,7 @@ FAILS = ("assert", {"expression": "false", "message": "no"})
 ESCALATED = "escalate paymentRollback: A payment has to be compensated."
 
 
-class Died(BaseException):
+class Died(KeyboardInterrupt):
     """The process is gone."""
 
 
