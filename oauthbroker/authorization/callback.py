@@ -14,7 +14,6 @@ from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App, OwnerConfirmation
-from oauthbroker.model.connect_links import OtherConfigError
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.callback_checks import (
@@ -135,7 +134,7 @@ class Callback:
         if versioned is not None and any(versioned.record.params.get(name) != place[name] for name in place):
             raise BrokerError(Code.APP_MISMATCH, note="the answer came to the path of another connection")
         if versioned is not None and versioned.record.config_digest != app.config_digest:
-            raise OtherConfigError(Code.STATE_EXPIRED)
+            raise BrokerError(Code.STATE_EXPIRED, note="the app's configuration changed meanwhile")
         if versioned is not None and app.owner.confirmation == "brokerLogin" and not self._knows_who(versioned.record):
             raise BrokerError(Code.OWNER_BINDING_FAILED, note="the subject has not logged in")
         return valid
@@ -161,5 +160,5 @@ class Callback:
             await self.finish.fail(versioned, code)
         elif code in {Code.OWNER_BINDING_FAILED, Code.ISSUER_MISMATCH}:
             await self.finish.fail(versioned, code)
-        elif code is Code.STATE_EXPIRED and session.is_past(self.clock.now()):
+        elif code is Code.STATE_EXPIRED:
             await self.finish.lapse(versioned)

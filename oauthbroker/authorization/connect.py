@@ -15,7 +15,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App
 from oauthbroker.model.broker_login import BrokerLogin
-from oauthbroker.model.connect_links import OtherConfigError, unknown_link
+from oauthbroker.model.connect_links import unknown_link
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.protocol.authorization_request import new_attempt
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls
@@ -186,7 +186,8 @@ class Connect:
         if versioned.record.device is not None:
             raise BrokerError(Code.REQUEST_INVALID, note="a device code takes no browser to the provider")
         if versioned.record.config_digest != app.config_digest:
-            raise OtherConfigError
+            await self.finish.lapse(versioned)
+            raise BrokerError(Code.STATE_UNKNOWN, note="the app's configuration changed meanwhile")
         if versioned.record.worn_out:
             raise BrokerError(Code.STATE_UNKNOWN, note="the link's button was pressed too often")
 

@@ -155,7 +155,7 @@ class Polling:
         if versioned is None:
             return None
         if versioned.record.config_digest != app.config_digest:
-            return None  # a host with the configuration of this code asks
+            return None if await self.finish.lapse(versioned) else BUSY_SECONDS
         if (early := self._early(versioned)) > 0:
             return early
         await self.repository.check_writable(versioned.record.key)

@@ -16,7 +16,6 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code, check_argument
 from oauthbroker.model.apps import App, OwnerConfirmation
-from oauthbroker.model.connect_links import OtherConfigError
 from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.token_request import AppRef, app_name
 from oauthbroker.model.token_results import SessionOutcome
@@ -155,10 +154,11 @@ class PendingCodes:
         return SessionOutcome("failed", refused.code, session_id)
 
     async def _app_of(self, versioned: Versioned[AuthSession]) -> App:
-        """Return the app, unchanged since the link was made. Another host may have the app of the link."""
+        """Return the app, unchanged since the link was made. A changed app ends the session."""
         app = self.apps.get(versioned.record.app)
         if app is None or app.config_digest != versioned.record.config_digest:
-            raise OtherConfigError
+            await self.finish.lapse(versioned)
+            raise BrokerError(Code.STATE_UNKNOWN, note="the app's configuration changed meanwhile")
         return app.at(versioned.record.params)
 
     async def _refuse(self, versioned: Versioned[AuthSession]) -> None:

@@ -17,8 +17,10 @@ class OtherConfigError(BrokerError):
 
     hint = "otherConfig"
 
-    def __init__(self, code: Code = Code.STATE_UNKNOWN) -> None:
-        super().__init__(code, note="the app is not configured here, or otherwise than where the link was made")
+    def __init__(self) -> None:
+        super().__init__(
+            Code.STATE_UNKNOWN, note="the app is not configured here, or otherwise than where the link was made"
+        )
 
 
 def connect_link(base_url: str, ticket: Secret | None) -> str:

@@ -201,14 +201,14 @@ async def test_a_process_without_that_app_leaves_the_code_to_others(here: World)
 
 
 @pytest.mark.case("98")
-async def test_a_code_of_an_app_that_is_configured_otherwise_here_is_neither_redeemed_nor_ended(here: World):
+async def test_a_code_of_an_app_that_was_configured_anew_is_not_redeemed(here: World):
     first = here.start()
     asked = await ask_for_code(first)
     here.idp.device_approve(prompt_of(asked).user_code)
     changed = here.start(apps=[device_app(here.idp, scopes=("read",))])
     await changed.tend()
     await here.poll(changed)
-    assert (("pending", None), []) == (await outcome(changed, asked), here.polls(prompt_of(asked)))
+    assert (("expired", None), []) == (await outcome(changed, asked), here.polls(prompt_of(asked)))
 
 
 async def test_closing_waits_for_a_poll_and_its_tokens(here: World):

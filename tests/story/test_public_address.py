@@ -256,7 +256,7 @@ async def test_a_session_of_another_configuration_dies_at_the_connect_page(
 ) -> None:
     async def then(harness: Harness, way: Any) -> None:
         asked, person, _ = way
-        assert_error_page(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
+        assert_error_page(await person.open(asked.authorization_url), Code.STATE_UNKNOWN, "otherConfig")
         assert [] == person.page.document.forms, "there is no button; one of before ends it (test_dead_links.py)"
         assert asked.auth_session_id != (await harness.ask_link()).auth_session_id
         await harness.connected()
@@ -292,7 +292,7 @@ async def test_a_removed_app_leaves_no_page_and_no_callback(
     async def then(harness: Harness, way: Any) -> None:
         asked, person, url = way
         assert 404 == (await person.follow(url)).status
-        assert_error_page(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
+        assert_error_page(await person.open(asked.authorization_url), Code.STATE_UNKNOWN, "otherConfig")
         assert 404 == (await person.open(f"{BASE}/connected/mail")).status
         assert 0 == harness.idp.count("token")
 

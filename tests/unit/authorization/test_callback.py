@@ -226,7 +226,7 @@ ENDS: dict[str, tuple[str, str | None, dict[str, Any], Code, list[tuple[Any, ...
         [("fail", Code.ISSUER_MISMATCH, "auth.failed")],
     ),
     "too late": ("code=c", COOKIE, {"expires_at": NOW}, Code.STATE_EXPIRED, [("lapse",)]),
-    "the app has changed": ("code=c", COOKIE, {"config_digest": "old"}, Code.STATE_EXPIRED, []),
+    "the app has changed": ("code=c", COOKIE, {"config_digest": "old"}, Code.STATE_EXPIRED, [("lapse",)]),
     "another app's": ("code=c", COOKIE, {"app": "files"}, Code.APP_MISMATCH, []),
     "denied, and ended before": ("error=access_denied", COOKIE, {"status": "failed"}, Code.STATE_USED, []),
     "lapsed before": ("code=c", COOKIE, {"status": "expired"}, Code.STATE_EXPIRED, []),

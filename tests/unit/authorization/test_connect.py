@@ -271,10 +271,10 @@ async def test_a_device_code_takes_no_browser_away(world: World) -> None:
     assert (Code.REQUEST_INVALID, []) == (await world.start(), world.asked)
 
 
-async def test_a_request_of_another_configuration_is_refused_and_stays_for_the_host_that_has_it(world: World) -> None:
-    await world.put(config_digest="of another host")
+async def test_an_app_that_has_changed_ends_the_session(world: World) -> None:
+    await world.put(config_digest="old")
     assert Code.STATE_UNKNOWN is await world.start()
-    assert ("pending", []) == ((await world.session()).status, world.entries())
+    assert ("expired", []) == ((await world.session()).status, world.entries())
 
 
 @pytest.mark.parametrize("pushing", [True, False])

@@ -168,10 +168,10 @@ async def test_a_session_whose_app_is_gone_is_not_asked_about(world: World) -> N
     assert [] == await world.through(40)
 
 
-async def test_a_code_of_another_configuration_is_left_to_the_host_that_has_it(world: World) -> None:
-    await world.begin(config_digest="of another host")
+async def test_an_app_that_has_changed_ends_the_session(world: World) -> None:
+    await world.begin(config_digest="old")
     assert [] == await world.through(INTERVAL)
-    assert "pending" == (await world.session()).status
+    assert "expired" == (await world.session()).status
 
 
 async def test_no_poll_comes_after_the_end_of_the_code(world: World) -> None:

@@ -158,16 +158,14 @@ async def test_a_handle_is_worth_something_for_a_minute_and_a_late_one_fails_the
 
 
 @pytest.mark.parametrize("gone", [True, False])
-async def test_a_code_of_an_app_that_is_not_the_one_here_stays_for_the_host_that_has_it(
-    runtime: World, gone: bool
-) -> None:
+async def test_an_app_that_is_gone_or_has_changed_ends_the_session(runtime: World, gone: bool) -> None:
     await runtime.put_pending()
     if gone:
         del runtime.apps["mail"]
     else:
         runtime.apps["mail"] = replace(runtime.app, scopes=("read",))
     assert Code.STATE_UNKNOWN is await runtime.confirm()
-    assert ("pending", []) == ((await runtime.session()).status, runtime.redeemed)
+    assert ("expired", []) == ((await runtime.session()).status, runtime.redeemed)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ async def failure(web: PublicWeb, url: str, method: str = "GET", **headers: str)
 async def test_an_address_that_is_not_public_is_the_requests_fault(url, headers, locale):
     refused = await failure(PublicWeb(), url, **headers)
     assert (Code.REQUEST_INVALID, False) == (refused.code, refused.retryable)
-    assert {"en": "https URL of a public address", "ko": "공용 주소의 https URL"}[locale] in refused.message(locale)
+    assert {"en": "https URL of a public address", "ko": "공용 주소의 HTTPS URL"}[locale] in refused.message(locale)
     assert "OAuthApp" not in str(refused)
     assert "rovider" not in str(refused)
 
