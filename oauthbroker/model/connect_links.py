@@ -19,7 +19,7 @@ class OtherConfigError(BrokerError):
 
     def __init__(self) -> None:
         super().__init__(
-            Code.STATE_UNKNOWN, note="the app is not configured here, or otherwise than where the link was made"
+            Code.STATE_UNKNOWN, note="the app is not configured here, or otherwise than at the link"
         )
 
 

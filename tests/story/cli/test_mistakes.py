@@ -617,7 +617,8 @@ def _(at: Stage) -> Done:
 row("a turn that has ended", "The turn has ended", "OAUTHBROKER_TURN_TOKEN", "the runtime sets one for each turn")(lambda at: in_turn(at, "token", "mail", ends=True))
 row("an app that is not configured", "No app of that name", "oauthAppRef", "Check")(lambda at: in_turn(at, "token", "mial"))
 row("a scope that is not declared", "The scope delete is not allowed", "Allowed are: read", "declare more in the OAuthApp and in the tool")(lambda at: in_turn(at, "token", "mail", "--scope", "delete"))
-row("an expired link", "not valid any more", ANYTHING, "ask for a new one there")(lambda at: page(at, "/connect/none-of-ours"))
+row("an expired link", "not valid any more", ANYTHING, "ask for a new one there")(lambda at: page(at, f"/connect/{'A' * 65}"))
+row("a link that was cut", "not whole", ANYTHING, "exactly as you got it")(lambda at: page(at, "/connect/none-of-ours"))
 row("a callback that is none", "was not readable", ANYTHING, "Start again from the link that you got")(lambda at: page(at, "/oauth/callback/mail?state=x&code=y"))
 row("a wrong API key", "unauthenticated", "HTTP 401", "Send a valid token")(lambda at: called(at, "oabk." + "l" * 22 + "." + "s" * 43, lambda it: it.cancel("as-1")))
 
