@@ -18,9 +18,7 @@ class OtherConfigError(BrokerError):
     hint = "otherConfig"
 
     def __init__(self) -> None:
-        super().__init__(
-            Code.STATE_UNKNOWN, note="the app is not configured here, or otherwise than at the link"
-        )
+        super().__init__(Code.STATE_UNKNOWN, note="the app is not configured here, or otherwise than at the link")
 
 
 def connect_link(base_url: str, ticket: Secret | None) -> str:

@@ -39,6 +39,7 @@ FIRST_KINDS = frozenset(
 _NO_RECORDS = {LOCKS, CORRUPT, "audit"}
 OPEN, MARK, PROBE = ".open.", "move", "probe"
 _NONE = -1  # no folder: a copy has no locks, and none are taken where a store is only read
+_Named = list[tuple[str, tuple[int, int]]]  # paths, with what is there
 _MOST_MARK = 1024 * 1024  # 16 bytes for each keyring that the process has opened
 
 
@@ -48,13 +49,11 @@ class Folders:
     __slots__ = ("_closing", "_named", "by_kind", "corrupt", "data", "locks", "mark", "tags")
 
     def __init__(
-        self, fs: Fs, opened: dict[str, int], closing: ExitStack, *, path: Path, data: int, mark: int | None
+        self, opened: dict[str, int], closing: ExitStack, named: _Named, *, data: int, mark: int | None
     ) -> None:
-        """`data` is the folder above the others, at `path`; `mark` is the open mark, None in a store that is only
-        read."""
-        self._closing, self.data, self.mark = closing, data, mark
-        self._named = [(str(path), _file_of(fs.fstat(data)))]
-        self._named += [(str(path / name), _file_of(fs.fstat(folder))) for name, folder in opened.items()]
+        """`named` has the path of each folder; `data` is the one above the others; `mark` is the open mark, None in a
+        store that is only read."""
+        self._closing, self._named, self.data, self.mark = closing, named, data, mark
         self.locks, self.corrupt = opened.pop(LOCKS, _NONE), opened.pop(CORRUPT, _NONE)
         self.tags = opened.pop(TAGS, None)
         self.by_kind = MappingProxyType(opened)
@@ -112,7 +111,9 @@ def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
             for name in dead:
                 with suppress(OSError):
                     fs.unlink(name, dir_fd=data)
-        return Folders(fs, opened, stack.pop_all(), path=root / DATA, data=data, mark=mark)
+        below = {root / DATA: data} | {root / DATA / name: folder for name, folder in opened.items()}
+        named = [(str(path), _file_of(fs.fstat(folder))) for path, folder in below.items()]
+        return Folders(opened, stack.pop_all(), named, data=data, mark=mark)
 
 
 def missing_kinds(fs: Fs, data: int, kinds: Collection[str]) -> list[str]:
