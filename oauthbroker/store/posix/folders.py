@@ -39,7 +39,7 @@ FIRST_KINDS = frozenset(
 _NO_RECORDS = {LOCKS, CORRUPT, "audit"}
 OPEN, MARK, PROBE = ".open.", "move", "probe"
 _NONE = -1  # no folder: a copy has no locks, and none are taken where a store is only read
-_Named = list[tuple[str, tuple[int, int]]]  # paths, with what is there
+_Named = list[tuple[str, tuple[int, int]]]  # paths, with inode and device
 _MOST_MARK = 1024 * 1024  # 16 bytes for each keyring that the process has opened
 
 
