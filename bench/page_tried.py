@@ -34,7 +34,7 @@ a refresh is then 3.6 ms of one core's work.""",
 strace counts nine syncs against three: body, place, lease and acknowledgement each replace a file, which takes two,
 and the body is removed. A replacement takes 0.64 ms where an appended line with its sync takes 0.17, so that four of
 them alone are five times the limit. By now, cachegrind counts 6.15 million instructions for an event and 8.41 at this
-run: a part is encoded from the texts of its unchanged entries, and a lease looks once. Three ways were tried and left.
+run (3 % less time): a part is encoded from the texts of its unchanged entries, and a lease looks once. Three ways were tried and left.
 An appended log, sealed as a sketch, takes 2.3 limits and needs another write protocol. Small bodies in the place's
 segment save three syncs, but one damaged segment would lose up to 64 events. A lease without its folder's sync saves
 one, but an agent on another host still has the event when the broker's machine stops. An event runs as many functions
@@ -78,10 +78,10 @@ became 6,500 in the same minutes, about 0.5 of the 13,000 of pgbench. Callers th
 sixteen need 35 us and 4 in the database for each call, and make 14,000 calls a second. The call without its statement
 takes about 30 us, which is what four callers lack.""",
     "`POST /v1/tokens`, of pgbench (target 0.4)": """\
-With 1, 2 and 4 workers, 0.07, 0.11 and 0.08 became 0.38, 0.43 and 0.3, all on the two cores that the load and the
+With 1, 2 and 4 workers, 0.07, 0.11 and 0.08 became 0.41, 0.45 and 0.35, all on the two cores that the load and the
 database use as well. A request's CPU in the database fell from 16, 29 to 51 and 72 to 81 us to 11, 24 to 29 and 34 to
 52. In the workers it is 90, 150 and 230 us, because fewer callers meet in each statement, so that more workers than
-free cores stay slower. To wait for more callers was not tried: each call would wait.""",
+free cores stay slower, unless they have a feed. To wait for more callers was not tried: each call would wait.""",
     "a database that comes back (target 3 s)": """\
 Attempts to connect and one statement, two each second, tell when it is back, and a new pool takes over. After 5 to
 300 s without it the first good answer came 0.4 to 1.1 s after its start (`tests.faults.outages`). The first call
@@ -89,8 +89,10 @@ without it failed after 2.2 s, later ones within 1.2 ms, with the cause.""",
     "2,000 grants expire at once (targets 150 a second, 1.1 calls a grant)": """\
 The places for an app's calls grow by one with a round of good answers, and 429 or late answers halve them. These
 places alone, before a provider that was played and took 200 ms, gave 154 calls a second, where 32 places allow 160.
-With 50 a second at the provider there were 1.05 calls a grant. Whole
-refreshes on files made 1.04 calls a grant there (`bench.bench_storm`, beside much other work).""",
+Whole refreshes on files reach 94 (`bench_storm`): one takes 7.2 ms of a process's CPU, 4 of them in the system, for
+two durable writes and a lease, and its threads wait for each other's interpreter lock. Two threads in place of 16 gave
+117, but share no sync of a slow disk; one thread that computes at a time gave 111 and cost a fifth of `store.put`
+together. With 50 a second at the provider there were 1.09 calls a grant.""",
     "`keys reseal` (target 5,000 records a second)": """\
 One statement replaces 128 records whose header is still the one that was read, in place of one. 580 to 1,400 a second
 became 2,600 to 5,000, with a quarter of the CPU. On files 250 to 360 became 570 to 900, by shared syncs of folders.""",
