@@ -25,7 +25,8 @@ A target is a ratio to the least that any safe broker must do, to a bare server,
 earlier version on a machine of the same kind; in bold it is commit {before}, run on {day} on the same machine in the
 same hour ([its figures](performance/before.json)). `api` and `events` were run again in the evening, `workers` and
 `storm` the next day. The row of a million grants is of a run of its own (`bench.bench_growth --long`) beside other
-work, so that its time is too long. [The targets of an operator](performance-operators.md#targets) stand beside their figures."""
+work, so that its time is too long. [The targets of an operator](performance-operators.md#targets) stand beside their
+figures."""
 LIMITED_BY = {
     "warm call": """\
 the ratio depends on the processor. The same commit had 2.54 on one machine and 3.15 on the next one, where the system
