@@ -34,11 +34,11 @@ a refresh is then 3.6 ms of one core's work.""",
 strace counts nine syncs against three: body, place, lease and acknowledgement each replace a file, which takes two,
 and the body is removed. A replacement takes 0.64 ms where an appended line with its sync takes 0.17, so that four of
 them alone are five times the limit. By now, cachegrind counts 6.15 million instructions for an event and 8.41 at this
-run (3 % less time): a part is encoded from the texts of its unchanged entries, and a lease looks once. Three ways were tried
-and left. An appended log, sealed as a sketch, takes 2.3 limits and needs another write protocol. Small bodies in the place's
-segment save three syncs, but one damaged segment would lose up to 64 events. A lease without its folder's sync saves
-one, but an agent on another host still has the event when the broker's machine stops. An event runs as many functions
-with 100,000 others as with 100; so many take 17 of the 20 MiB of a queue.""",
+run (3 % less time): a part is encoded from the texts of its unchanged entries, and a lease looks once. Three ways
+were tried and left. An appended log, sealed as a sketch, takes 2.3 limits and needs another write protocol. Small
+bodies in the place's segment save three syncs, but one damaged segment would lose up to 64 events. A lease without
+its folder's sync saves one, but an agent on another host still has the event when the broker's machine stops. An
+event runs as many functions with 100,000 others as with 100; so many take 17 of the 20 MiB of a queue.""",
     "16 events at once, each": """\
 changes that wait for the same queue are written once for all: 0.13 of one alone on a slow disk, 0.4 on a fast one,
 where an event is 1.9 ms of one core's work. An event of sixteen takes 3.38 million instructions by now, 4.2 at this
