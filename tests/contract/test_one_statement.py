@@ -24,6 +24,7 @@ from tests.kit import postgres
 DATABASE = "statements"
 DOUBLED = "select %(number)s * 2, pg_backend_pid()"
 COUNT = "select count(*) from oauthbroker.entry"
+WAITING = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 OURS = "select pid from pg_stat_activity where datname = current_database()"
 
 
@@ -68,6 +69,22 @@ async def test_a_statement_that_fails_says_why_each_time(connection):
     for _ in range(6):
         with pytest.raises(psycopg.errors.UndefinedTable):
             await rows_of(connection, "select true from nowhere", {})
+
+
+async def test_a_statement_that_is_cancelled_while_it_is_prepared_does_not_run(connection, url):
+    async with await psycopg.AsyncConnection.connect(url.reveal(), **TERMS) as other:
+        await other.execute("create table busy ()")
+        for _ in range(2):
+            await rows_of(connection, "select from busy", {})
+        async with other.transaction():
+            await other.execute("lock table busy in access exclusive mode")
+            third = asyncio.ensure_future(rows_of(connection, "select from busy", {}))
+            while not await (await other.execute(WAITING)).fetchall():
+                await asyncio.sleep(0.01)
+            await connection.cancel_safe()
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                await asyncio.wait_for(third, 5)
+            assert not await (await other.execute(WAITING)).fetchall()
 
 
 async def test_a_pooler_that_gives_each_statement_another_session_loses_none(postgres_server, url):

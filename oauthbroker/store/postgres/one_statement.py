@@ -24,6 +24,7 @@ _VALUE: Final = re.compile(r"%\((\w+)\)s")
 _STATEMENTS: Final = 256  # more than the store has
 _RUNS: Final = 3  # of a statement on one connection, then it is prepared there
 _OF_A_POOLER: Final = {b"26000", b"42P05"}  # there is no prepared statement of that name, or there is one
+_CANCELLED: Final = b"57014"
 _DONE: Final = {ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK}
 _runs = WeakKeyDictionary[psycopg.AsyncConnection[Any], dict[bytes, int] | None]()  # None: nothing is prepared
 
@@ -62,6 +63,8 @@ async def _prepared(connection: psycopg.AsyncConnection[Any], text: bytes, types
     if done == _RUNS - 1:
         connection.pgconn.send_prepare(name, text, types)
         result = await _result(connection)
+        if result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) == _CANCELLED:
+            raise psycopg.errors.error_from_result(result)
         if result.status not in _DONE:  # a pooler, or the plain statement says why
             _runs[connection] = None
             return b""
