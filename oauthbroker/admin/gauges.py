@@ -45,8 +45,8 @@ class Gauges:
     keys: KeyFigures
     shared: SharedStore | None = None
     clock: Clock
-    _looked: tuple[float, Now] | None = field(default=None, init=False)
-    _looking: asyncio.Task[None] | None = field(default=None, init=False)
+    _looked_at: float = field(default=0.0, init=False)
+    _looking: asyncio.Task[Now] | None = field(default=None, init=False)
 
     def of_process(self) -> Now:
         """Return this process's gauges, to be added to those of others. Every configured app has one."""
@@ -72,16 +72,10 @@ class Gauges:
             now[Gauge.OLD_SEEDS, ("reseal",)] = float(self.keys.to_reseal)
             now[Gauge.OLD_SEEDS, ("retire",)] = float(self.keys.to_retire)
         at = self.clock.monotonic()
-        if self._looked is None or at - self._looked[0] >= LOOK_SECONDS:
-            self._looked = (at, {})
-            self._looking = asyncio.create_task(self._look(at))
-        if self._looking is not None:
-            for looked in (await asyncio.wait([self._looking], timeout=PATIENCE_SECONDS))[0]:
-                looked.result()
-        return now | self._looked[1]
-
-    async def _look(self, at: float) -> None:
-        self._looked = (at, await self._figures())
+        if self._looking is None or (self._looking.done() and at - self._looked_at >= LOOK_SECONDS):
+            self._looked_at, self._looking = at, asyncio.create_task(self._figures())
+        await asyncio.wait([self._looking], timeout=PATIENCE_SECONDS)
+        return now | (self._looking.result() if self._looking.done() else {})
 
     async def _figures(self) -> Now:
         try:

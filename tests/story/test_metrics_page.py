@@ -187,9 +187,10 @@ async def test_a_store_that_does_not_answer_keeps_no_scrape_waiting_until_promet
         known, unused = await key_of(harness, {"operator"}), await key_of(harness, {"operator"})
         waiting = (Gauge.QUEUE_EVENTS, (("state", "waiting"),))
         assert waiting in samples(await get(harness, bearer=known))
-        real = harness.parts.queues.depths
+        real, asked = harness.parts.queues.depths, list[float]()
 
         async def depths() -> list[QueueDepth]:
+            asked.append(test_clock.monotonic())
             await store._hung()
             return await real()
 
@@ -202,6 +203,8 @@ async def test_a_store_that_does_not_answer_keeps_no_scrape_waiting_until_promet
                 assert waiting not in samples(await get(harness, bearer=known)), (
                     "a figure of before is no figure of now"
                 )
+                test_clock.advance(gauges.LOOK_SECONDS)
+        assert 1 == len(asked), "one look at a time"
         store.away = False
         looking = harness.parts.gauges._looking
         assert looking is not None
