@@ -100,11 +100,12 @@ class AgentForwarder:
             try:
                 delivery = await self._queues.lease(self._agent)
                 self._held_locks.worked("forwarding")
-                if delivery is not None and self._life.stopping:  # it may be newer than the configuration in use
+                if delivery is None:
+                    await self._queues.wait(signal, WAIT_SECONDS)
+                elif self._life.stopping:  # it may be newer than the configuration in use
                     await delivery.give_back()
-                elif delivery is not None:
+                else:
                     return delivery
-                await self._queues.wait(signal, WAIT_SECONDS)
             except BrokerError as error:
                 is_fault = not self._held_locks.met("forwarding", error)
                 if is_fault and self._repeats.is_new("waits", error.code.value):
