@@ -209,7 +209,7 @@ class Runtime(OperatorCalls):
 
     async def wait(self, auth_session_id: str, timeout: float = 600) -> SessionOutcome:
         """Wait until an authorization is `completed`, `failed` or `expired`; `pending` after `timeout` seconds.
-        Continues while the broker is unreachable, busy or restarting."""
+        Continues while the broker is unreachable, busy or restarting, and raises its failure if that lasts so long."""
         clock, looks = self._wire.clock, 0
         deadline = clock.monotonic() + checked_wait(timeout)
         while True:

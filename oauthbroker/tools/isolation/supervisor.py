@@ -12,11 +12,12 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Iterator
 
 PARENT_DIES, DUMPABLE, NO_NEW_PRIVILEGES, SUBREAPER = 1, 4, 38, 36  # of prctl(2)
 NOT_STARTED = 126
-ROUNDS = 500
+END_SECONDS = 5.0  # for the processes below this one to end
 LIMITED = (
     resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC,
 )  # fmt: skip
@@ -76,7 +77,8 @@ def _release_descriptors() -> None:
 
 def _end_all() -> None:
     """End all processes below this one. A process that forks meanwhile is found in the next round."""
-    for _ in range(ROUNDS):
+    deadline = time.monotonic() + END_SECONDS
+    while time.monotonic() < deadline:
         for process in _children():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
