@@ -86,7 +86,6 @@ class Bounds:
     slope: float
     per_call: float
     noise: float = 1.5
-    descriptors: int = 0
     threads: int = 0
 
 
@@ -126,11 +125,18 @@ def grown_processes(before: Moment, loaded: Sequence[Moment], after: Moment, bou
         now, growth = after.processes[name], Growth.of(name, loaded)
         if growth.is_over(bounds):
             problems.append(f"{name}: memory grows by {growth}")
-        if now.descriptors > was.descriptors + bounds.descriptors:
-            problems.append(f"{name}: {was.descriptors} -> {now.descriptors} descriptors")
         if now.threads > was.threads + bounds.threads:
             problems.append(f"{name}: {was.threads} -> {now.threads} threads")
-    return problems
+    return problems + more_descriptors(before, after)
+
+
+def more_descriptors(before: Moment, after: Moment) -> list[str]:
+    """Return a problem for each process that has more than before."""
+    return [
+        f"{name}: {was.descriptors} -> {after.processes[name].descriptors} descriptors"
+        for name, was in before.processes.items()
+        if name in after.processes and after.processes[name].descriptors > was.descriptors
+    ]
 
 
 def grown_store(before: Store, rest: Store) -> list[str]:
