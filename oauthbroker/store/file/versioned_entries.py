@@ -100,10 +100,11 @@ class EntryFiles:
         """Count the entries in a kind's folder."""
         return sum(1 for _ in filter(is_name, self._fs.each_name(self._folders.by_kind[kind])))
 
-    def fill(self, reservation: Reservation) -> None:
-        """Reserve disk space for a record around a body of the reservation's size. It holds none yet."""
+    def fill(self, reservation: Reservation, *kinds: str) -> None:
+        """Reserve disk space for a record around a body of the reservation's size. It holds none yet. Looks whether the
+        folders of `kinds` were moved, or without any whether one was at all."""
         length, folder = record_size(reservation.size), self._folders.by_kind[reservation.key.kind]
-        self._folders.check_named(self._fs)
+        self._folders.check_named(self._fs, *kinds)
         temp, fd = new_temp(self._fs, folder, f".{reservation.key.name}.")
         try:
             self._fs.reserve(fd, length)
@@ -129,7 +130,7 @@ class EntryFiles:
         temp, fd = (taken.temp, taken.fd) if taken is not None else new_temp(self._fs, folder, f".{key.name}.")
         try:
             if ahead is not None:
-                self.fill(ahead)
+                self.fill(ahead, key.kind)
             record = self._keyring.ring.seal(key.kind, key.name, generation, body)
             write_file(self._fs, fd, record, reserved=taken is not None)
         except BaseException:

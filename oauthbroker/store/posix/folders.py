@@ -39,7 +39,7 @@ FIRST_KINDS = frozenset(
 _NO_RECORDS = {LOCKS, CORRUPT, "audit"}
 OPEN, MARK, PROBE = ".open.", "move", "probe"
 _NONE = -1  # no folder: a copy has no locks, and none are taken where a store is only read
-_Named = list[tuple[str, tuple[int, int]]]  # paths, with inode and device
+_Named = dict[str, tuple[str, tuple[int, int]]]  # by name: path, inode and device
 _MOST_MARK = 1024 * 1024  # 16 bytes for each keyring that the process has opened
 
 
@@ -51,17 +51,17 @@ class Folders:
     def __init__(
         self, opened: dict[str, int], closing: ExitStack, named: _Named, *, data: int, mark: int | None
     ) -> None:
-        """`named` has the path of each folder; `data` is the one above the others; `mark` is the open mark, None in a
+        """`named` has each folder; `data` is the one above the others; `mark` is the open mark, None in a
         store that is only read."""
         self._closing, self._named, self.data, self.mark = closing, named, data, mark
         self.locks, self.corrupt = opened.pop(LOCKS, _NONE), opened.pop(CORRUPT, _NONE)
         self.tags = opened.pop(TAGS, None)
         self.by_kind = MappingProxyType(opened)
 
-    def check_named(self, fs: Fs) -> None:
+    def check_named(self, fs: Fs, *kinds: str) -> None:
         """Raise `storeUnavailable` if a folder lies no longer where the next start looks for it: another process would
-        write there, and take its locks there."""
-        for path, file in self._named:
+        write there, and take its locks there. Looks at those of `kinds` and of the locks, or without any at all."""
+        for path, file in map(self._named.__getitem__, (LOCKS, *kinds) if kinds else self._named):
             named = None
             with suppress(FileNotFoundError, NotADirectoryError):
                 named = _file_of(fs.stat(path))
@@ -111,8 +111,8 @@ def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
             for name in dead:
                 with suppress(OSError):
                     fs.unlink(name, dir_fd=data)
-        below = {root / DATA: data} | {root / DATA / name: folder for name, folder in opened.items()}
-        named = [(str(path), _file_of(fs.fstat(folder))) for path, folder in below.items()]
+        below = {"": data, **opened}
+        named = {name: (str(root / DATA / name), _file_of(fs.fstat(folder))) for name, folder in below.items()}
         return Folders(opened, stack.pop_all(), named, data=data, mark=mark)
 
 
