@@ -66,7 +66,7 @@ class FoundRecords:
             "ending": self.of_plugins.ending,
             "unreadable": self.unreadable,
         }
-        return {**self.counts(), **waits, "unreadable": self.unreadable, "namedIn": sorted(self.named_in)}
+        return {**self.counts(), **waits, "namedIn": sorted(self.named_in)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
-from typing import Literal, TypeVar
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -140,11 +141,10 @@ def _problems(model: type[RequestModel], error: ValidationError) -> list[dict[st
 
 def _meant(model: type[RequestModel], error: ValidationError) -> dict[str, str]:
     """Return which field of its object an unknown field was meant to be, and the object; empty if none is close."""
-    schema = model.model_json_schema()
     for each in error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]:
         if each["type"] == "extra_forbidden":
             *steps, word = each["loc"]
-            holder = schema
+            holder = schema = _schema(model)
             for step in steps:
                 holder = holder.get("properties", {}).get(step, {})
                 ref = next((it["$ref"] for it in (holder, *holder.get("anyOf", ())) if "$ref" in it), "")
@@ -152,6 +152,11 @@ def _meant(model: type[RequestModel], error: ValidationError) -> dict[str, str]:
             if near := nearest(str(word)[:LONGEST_NAME], holder.get("properties", ())):
                 return {"place": "/" + "/".join(map(str, steps)), "nearest": near}
     return {}
+
+
+@cache
+def _schema(model: type[RequestModel]) -> Mapping[str, Any]:
+    return model.model_json_schema()
 
 
 def _sort(problem: ErrorDetails) -> Literal["type", "value"]:
