@@ -233,7 +233,7 @@ async def test_the_walk_comes_by_every_page_and_every_form(here: World) -> None:
     assert set() == {path for path, methods in ours if "POST" in methods} - pressed - ONLY_WITHOUT_KEY
 
 
-OTHER_APPS = {"/oauth/callback/files", "/oauth/callback/team"}
+OTHER_APPS = {"/oauth/callback/files", "/oauth/callback/team", "/oauth/callback/{app}"}
 ONLY_WITHOUT_KEY = set[str]()
 
 

@@ -291,9 +291,27 @@ async def test_a_removed_app_leaves_no_page_and_no_callback(
 ) -> None:
     async def then(harness: Harness, way: Any) -> None:
         asked, person, url = way
-        assert 404 == (await person.follow(url)).status
-        assert_error_page(await person.open(asked.authorization_url), Code.STATE_UNKNOWN, "otherConfig")
+        for address in (url, asked.authorization_url):
+            assert_error_page(await person.open(address), Code.STATE_UNKNOWN, "otherConfig")
+        for address in (url.replace("state=", "state=x"), url.partition("?")[0], url.replace("/mail?", "/other?")):
+            assert 404 == (await person.open(address)).status
         assert 404 == (await person.open(f"{BASE}/connected/mail")).status
         assert 0 == harness.idp.count("token")
 
     await restarted(identity_provider, test_clock, tmp_path, lambda _: user_app(identity_provider, "files"), then)
+
+
+async def test_a_callback_at_a_host_that_lacks_the_app_is_taken_by_one_that_has_it(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """The hosts are started anew one after another. The page says to be loaded again."""
+    person = Browser()
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock) as harness:
+        person.serve(BASE, harness.broker.asgi.app)
+        url = await harness.way_back(await harness.ask_link(), person)
+        other = [user_app(identity_provider, "files")]
+        async with running(identity_provider, other, clock=test_clock, store=harness.store, background=False) as late:
+            person.serve(BASE, late.broker.asgi.app)
+            assert_error_page(await person.open(url), Code.STATE_UNKNOWN, "otherConfig")
+            person.serve(BASE, harness.broker.asgi.app)
+            assert_leads_to_connected(await person.follow(url))

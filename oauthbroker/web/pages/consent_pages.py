@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
+from typing import NoReturn
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -70,6 +71,7 @@ class ConsentPages:
             route(AGAIN, self.retry.again, "POST"),
             *([route(login.app.redirect.callback_path, self.log_in, "GET")] if login is not None else []),
             *(route(app.redirect.callback_path, self.callback_of(app), "GET") for app in with_callback),
+            route("/oauth/callback/{app}", self.refuse_unknown, "GET"),
         ]
 
     async def show_connect(self, request: Request) -> Response:
@@ -190,6 +192,10 @@ class ConsentPages:
             return self.browsers.arrived(place, came.locator, result)
 
         return partial(self._came_back, answer=arrive, code_param=app.habits.code_param)
+
+    async def refuse_unknown(self, request: Request) -> NoReturn:
+        """Refuse a callback of an app that is not configured here."""
+        await self.consent.refuse_unknown(request.path_params["app"], request.scope["query_string"])
 
     async def _came_back(
         self, request: Request, answer: Callable[[Request, bytes], Awaitable[Response]], code_param: str = "code"
