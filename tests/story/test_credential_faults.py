@@ -139,6 +139,7 @@ async def test_an_api_that_is_away_costs_no_key(harness: Harness, api: KeyApi) -
     assert 200 == (await sent(harness, api)).status_code
 
 
+@pytest.mark.case("157")
 async def test_a_403_alone_takes_no_key(harness: Harness, api: KeyApi) -> None:
     await with_key(harness, api)
     api.statuses = {"/data": 403}
@@ -148,6 +149,7 @@ async def test_a_403_alone_takes_no_key(harness: Harness, api: KeyApi) -> None:
     assert 1 == checks(api)
 
 
+@pytest.mark.case("157")
 async def test_without_a_check_a_401_asks_for_a_new_key(harness: Harness, api: KeyApi) -> None:
     await with_key(harness, api, app="unchecked")
     result = await sent(harness, api, "/locked", app="unchecked")
@@ -189,6 +191,7 @@ async def test_a_clock_that_is_set_back_costs_no_key(harness: Harness, api: KeyA
         assert 200 == (await sent(harness, api, app=app)).status_code
 
 
+@pytest.mark.case("158")
 async def test_a_key_with_a_life_is_announced_by_a_link_and_asked_for_at_its_end(harness: Harness, api: KeyApi) -> None:
     await with_key(harness, api, app="short")
     (listed,) = [it async for it in harness.broker.grants.list(app="short")]

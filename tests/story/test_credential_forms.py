@@ -136,6 +136,7 @@ async def test_a_signature_is_made_anew_for_the_second_try(harness: Harness, api
     assert len(tries) == len(set(tries)), "a nonce is used once"
 
 
+@pytest.mark.case("156")
 async def test_nothing_of_a_value_is_said_anywhere(
     harness: Harness, api: KeyApi, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -204,6 +205,7 @@ SIGNED = {
 }
 
 
+@pytest.mark.case("159")
 async def test_a_signature_of_the_callers_own_is_refused_or_dropped(harness: Harness, api: KeyApi) -> None:
     for app, queries in SIGNED.items():
         for query in queries:
@@ -218,6 +220,7 @@ async def test_a_signature_of_the_callers_own_is_refused_or_dropped(harness: Har
     assert "mine" not in json.dumps(api.seen[-1].headers)
 
 
+@pytest.mark.case("159")
 async def test_a_body_in_pieces_is_refused_where_all_of_it_is_signed(harness: Harness, api: KeyApi) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b"a"
@@ -229,6 +232,7 @@ async def test_a_body_in_pieces_is_refused_where_all_of_it_is_signed(harness: Ha
     assert b"a" == api.seen[-1].body
 
 
+@pytest.mark.case("153")
 @pytest.mark.parametrize(
     "url",
     [

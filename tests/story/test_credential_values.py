@@ -52,6 +52,7 @@ async def test_the_teams_key_is_injected_without_a_link_or_a_record(harness: Har
     assert GOOD not in repr(harness.audit.lines)
 
 
+@pytest.mark.case("152")
 async def test_a_token_call_hands_it_out_no_more_than_another_one(harness: Harness) -> None:
     result = await harness.ask("meter")
     assert isinstance(result, Failed)

@@ -175,7 +175,7 @@ async def test_a_late_report_of_an_older_token_refreshes_the_one_that_has_ended_
     assert 2 == harness.idp.count("refresh_token")
 
 
-@pytest.mark.case("48", "53")
+@pytest.mark.case("53")
 async def test_the_reason_is_that_of_now_even_where_a_link_of_before_still_leads_there(harness: Harness):
     await expired(harness)
     harness.idp.script.refresh.close_after_accept(after_work=True)

@@ -75,7 +75,7 @@ async def test_one_consent_brings_two_grants_that_are_refreshed_apart(
         assert 2 == identity_provider.count("refresh_token")
 
 
-@pytest.mark.case("18", "40", "100")
+@pytest.mark.case("18", "40")
 @pytest.mark.parametrize("reach, revoked", [("token", True), ("grant", False)])
 @pytest.mark.parametrize(
     "user, change, code",
@@ -137,7 +137,7 @@ async def test_the_second_token_is_not_asked_for_from_who_may_not_connect_the_fi
         assert "user_scope" not in parse_qs(urlsplit(url).query)
 
 
-@pytest.mark.case("100")
+@pytest.mark.case("42")
 async def test_a_refused_first_token_takes_the_second_one_with_it(identity_provider: IdentityProvider) -> None:
     identity_provider.script.token.fields(team={"id": "T666"})
     async with running(identity_provider, both_apps(identity_provider)) as harness:

@@ -215,6 +215,7 @@ def test_a_database_that_is_away_ends_with_the_status_that_systemd_starts_again(
     assert (2, True) == (wrong.code, "write postgresql://" in wrong.err), "no later start goes well"
 
 
+@pytest.mark.case("76")
 @pytest.mark.parametrize(
     ("word", "status", "says"),
     [

@@ -84,6 +84,7 @@ async def test_many_locks_are_removed_in_pieces(
     assert 8 == max(pieces)
 
 
+@pytest.mark.case("76")
 async def test_on_a_network_file_system_they_stay(
     store: FileStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
