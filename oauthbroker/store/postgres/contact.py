@@ -26,24 +26,23 @@ class Contact:
 
     def __init__(self, lease_seconds: float = LEASE_SECONDS) -> None:
         self._gap, self._grace = max(lease_seconds / 4, _LEAST_GAP), grace_of(lease_seconds)
-        self._monotonic = SystemClock.monotonic
         self._begun, self._heard = inf, -inf
 
     @property
     def steady(self) -> bool:
         """Whether the contact has been unbroken for the grace. Ask right before the statement that relies on it."""
-        return self.unbroken and self._monotonic() - self._begun >= self._grace
+        return self.unbroken and SystemClock.monotonic() - self._begun >= self._grace
 
     @property
     def unbroken(self) -> bool:
         """Whether the database has answered a moment ago, and ever since."""
-        return self._monotonic() - self._heard <= self._gap
+        return SystemClock.monotonic() - self._heard <= self._gap
 
     def heard(self) -> None:
         """Note that the database has answered."""
         if not self.unbroken:
-            self._begun = self._monotonic()
-        self._heard = self._monotonic()
+            self._begun = SystemClock.monotonic()
+        self._heard = SystemClock.monotonic()
 
     def lost(self) -> None:
         """Note that it has not: the next answer begins the contact anew."""

@@ -1,8 +1,8 @@
 """Run one statement on a connection with libpq's calls, without a cursor, which costs as much as the rest.
 
-A statement that a connection runs again and again is prepared there: it costs the server more to parse and plan it than
-to run it. A pooler in transaction mode gives each statement another session. So the name of a prepared one is a digest
-of its text, and a connection whose session lacks it, or has it from another client, prepares none from then on.
+A statement that a connection runs again and again is prepared there: to parse and plan it costs the server more than to
+run it. Behind a pooler in transaction mode each one has another session. So its name is a digest of its text, and a
+connection whose session lacks it, or has it from another client, prepares none from then on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _VALUE: Final = re.compile(r"%\((\w+)\)s")
 _STATEMENTS: Final = 256  # more than the store has
 _RUNS: Final = 3  # of a statement on one connection, then it is prepared there
 _OF_A_POOLER: Final = {b"26000", b"42P05"}  # there is no prepared statement of that name, or there is one
-_CANCELLED: Final = b"57014"
 _DONE: Final = {ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK}
 _runs = WeakKeyDictionary[psycopg.AsyncConnection[Any], dict[bytes, int] | None]()  # None: nothing is prepared
 
@@ -63,9 +62,9 @@ async def _prepared(connection: psycopg.AsyncConnection[Any], text: bytes, types
     if done == _RUNS - 1:
         connection.pgconn.send_prepare(name, text, types)
         result = await _result(connection)
-        if result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) == _CANCELLED:
-            raise psycopg.errors.error_from_result(result)
-        if result.status not in _DONE:  # a pooler, or the plain statement says why
+        if result.status not in _DONE:  # a pooler, or the plain statement says why; one that was cancelled ends here
+            if isinstance(error := psycopg.errors.error_from_result(result), psycopg.errors.QueryCanceled):
+                raise error
             _runs[connection] = None
             return b""
     runs[name] = done + 1

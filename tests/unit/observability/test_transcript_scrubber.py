@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import time
+from collections.abc import Callable, Iterable
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -201,19 +202,22 @@ IN_VAIN = [  # they begin and end alike, and are of as many lengths as are tried
     "a" * 12 + "b" * begun + "a" * rest
     for begun, rest in ((1, 13), (2, 13), (3, 13), (4, 13), (10, 100), (10, 200), (10, 300), (10, 400))
 ]
-HOSTILE: dict[str, tuple[list[str], str]] = {
-    "a common end": (["x" * each + COMMON for each in range(KNOWN)], COMMON),
-    "a common end of twelve": (["x" * each + COMMON[-12:] for each in range(KNOWN)], COMMON[-12:]),
-    "one letter": (["a" * each for each in range(12, 12 + KNOWN)], "a"),
-    "one letter, begun otherwise": (["b" + "a" * each for each in range(12, 12 + KNOWN)], "a"),
-    "one letter, begun otherwise here and there": (["b" + "a" * each for each in range(12, KNOWN)], "b" + "a" * 999),
-    "few lengths, and none fits": (["b" + "a" * each for each in (13, 14, 15, 40, 41, 42, 4_000)], "a"),
-    "few lengths, and each fits": (["a" * each for each in (13, 14, 15, 40, 41, 42, 4_000)], "a"),
-    "beginnings of one text": ([LONG[:each] for each in range(12, KNOWN)], LONG),
-    "encoded texts": (["/" * each for each in range(12, 1_000)], "%2F"),
-    "looks in vain": (IN_VAIN, "a"),
-    "looks in vain in each of many pieces": (IN_VAIN, "a" * 300 + " "),
-    "looks in vain in each of very many pieces": (IN_VAIN, "a" * 40 + " "),
+HOSTILE: dict[str, tuple[Callable[[], Iterable[str]], str]] = {  # tokens of 50 MiB, made when they are tried
+    "a common end": (lambda: ("x" * each + COMMON for each in range(KNOWN)), COMMON),
+    "a common end of twelve": (lambda: ("x" * each + COMMON[-12:] for each in range(KNOWN)), COMMON[-12:]),
+    "one letter": (lambda: ("a" * each for each in range(12, 12 + KNOWN)), "a"),
+    "one letter, begun otherwise": (lambda: ("b" + "a" * each for each in range(12, 12 + KNOWN)), "a"),
+    "one letter, begun otherwise here and there": (
+        lambda: ("b" + "a" * each for each in range(12, KNOWN)),
+        "b" + "a" * 999,
+    ),
+    "few lengths, and none fits": (lambda: ("b" + "a" * each for each in (13, 14, 15, 40, 41, 42, 4_000)), "a"),
+    "few lengths, and each fits": (lambda: ("a" * each for each in (13, 14, 15, 40, 41, 42, 4_000)), "a"),
+    "beginnings of one text": (lambda: (LONG[:each] for each in range(12, KNOWN)), LONG),
+    "encoded texts": (lambda: ("/" * each for each in range(12, 1_000)), "%2F"),
+    "looks in vain": (lambda: IN_VAIN, "a"),
+    "looks in vain in each of many pieces": (lambda: IN_VAIN, "a" * 300 + " "),
+    "looks in vain in each of very many pieces": (lambda: IN_VAIN, "a" * 40 + " "),
 }
 
 
@@ -224,7 +228,7 @@ def test_no_tokens_make_a_megabyte_of_text_a_burden(hostile: str, monkeypatch: p
     """So much work for a character, however the text is cut into pieces, and half a second for all of them."""
     tokens, piece = HOSTILE[hostile]
     scrubber, text = Scrubber(), piece * (MEGABYTE // len(piece))
-    for token in tokens:
+    for token in tokens():
         scrubber.remember(Secret(token))
     begun = time.process_time()
     scrubber.text(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from oauthbroker.core.clock import SystemClock
 from oauthbroker.store.postgres.contact import LEASE_SECONDS, Contact, grace_of
 
 GRACE = grace_of(LEASE_SECONDS)
@@ -16,9 +17,8 @@ class Clock:
 
 @pytest.fixture
 def contact(monkeypatch: pytest.MonkeyPatch) -> Contact:
-    found = Contact()
-    monkeypatch.setattr(found, "_monotonic", lambda: Clock.now)
-    return found
+    monkeypatch.setattr(SystemClock, "monotonic", staticmethod(lambda: Clock.now))
+    return Contact()
 
 
 def hear(contact: Contact, seconds: float) -> None:
