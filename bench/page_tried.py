@@ -86,10 +86,9 @@ without it failed after 2.2 s, later ones within 1.2 ms, with the cause.""",
     "2,000 grants expire at once (targets 150 a second, 1.1 calls a grant)": """\
 The places for an app's calls grow by one with a round of good answers, and 429 or late answers halve them. Alone they
 gave 154 calls a second, where 32 places allow 160. Whole refreshes on files reach 94: one takes 7.2 ms of a process's
-CPU, 4 of them in the system, for three durable writes (intent, token and the relay's marker) and a lease, and threads
-wait for the interpreter's lock. Two threads in place of 16 gave 117, but share no sync of a slow disk; one that
-computes at a time gave 111 and cost a fifth of `store.put` together. With 50 a second at the provider there were 1.09
-calls a grant.""",
+CPU, 4 of them in the system, for three durable writes and a lease, and threads wait for the interpreter's lock. Two
+threads in place of 16 gave 117, but share no sync of a slow disk; one that computes at a time gave 111 and cost a
+fifth of `store.put` together. With 50 a second at the provider there were 1.09 calls a grant.""",
     "`keys reseal` (target 5,000 records a second)": """\
 One statement replaces 128 records whose header is still the one that was read, in place of one. 580 to 1,400 a second
 became 2,600 to 5,000, with a quarter of the CPU. On files 250 to 360 became 570 to 900, by shared syncs of folders.""",

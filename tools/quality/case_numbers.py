@@ -79,7 +79,7 @@ CASES = {
     "73": "store: symlink, hard link, FIFO, directory planted",
     "74": "store: lock holder killed, stopped, forked",
     "75": "store: lock file deleted while held",
-    "76": "store: no flock, one that excludes nobody, a network file system",
+    "76": "store: no flock, one that does not exclude, a network file system",
     "77": "store: many grants",
     "78": "store: names from hell",
     "79": "API: forged, foreign and ended callers",
