@@ -19,9 +19,7 @@ _ENCODED: Final = "in its password write @ as %40 and / as %2F"
 NOT_A_URL: Final = f"not a database's URL: write postgresql://USER:PASSWORD@HOST:5432/NAME?PARAMETERS; {_ENCODED}"
 FULL: Final = "too many (clients|connections)|connection slots are reserved|connections allowed"
 SILENT: Final = "no statement is answered"
-NO_STATEMENT: Final = (
-    "it accepts connections, and answers no statement: look in pg_locks for a lock, or behind its pooler"
-)
+NO_STATEMENT: Final = "it accepts connections and answers no statement: look in pg_locks for a lock, or behind a pooler"
 _REASONS: Final = (
     (SILENT, NO_STATEMENT),
     (FULL, "all its connections are taken: end idle ones, raise max_connections or the user's limit"),
