@@ -4,8 +4,9 @@ confirmed."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
-from typing import Final
+from typing import Final, NoReturn
 
 from oauthbroker.authorization.code_exchange import Exchange
 from oauthbroker.authorization.finish import Finish
@@ -14,6 +15,7 @@ from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App, OwnerConfirmation
+from oauthbroker.model.connect_links import OtherConfigError
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.callback_checks import (
@@ -80,6 +82,18 @@ class Callback:
         if refused.code in SILENT and (versioned is None or not cookie_fits(versioned.record.attempt, cookie)):
             raise BrokerError(Code.STATE_UNKNOWN, note=refused.code.value)
         raise refused
+
+    async def refuse_unknown(self, name: str, query: bytes) -> NoReturn:
+        """Refuse a callback of an app that this process does not have, and say so where the app's request is open: a
+        host that has the app by now takes the same callback."""
+        locator, versioned = "", None
+        with suppress(BrokerError):  # no callback of ours
+            locator = parse_callback(query).locator
+        if locator and name not in self.config.apps:
+            versioned = await self.repository.session(locator)
+        if versioned is not None and versioned.record.open and versioned.record.app == name:
+            raise OtherConfigError
+        raise BrokerError(Code.NOT_FOUND)
 
     async def _keep_code(
         self, app: App, versioned: Versioned[AuthSession], valid: ValidCallback, kind: OwnerConfirmation

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from oauthbroker.authorization.broker_login import LoggedIn, Logins
 from oauthbroker.authorization.callback import Callback, CookieJar
@@ -274,18 +273,6 @@ class PagesService:
 
     def now(self) -> datetime:
         return self.clock.now()
-
-    async def refuse_unknown(self, name: str, query: bytes) -> NoReturn:
-        """Refuse a callback of an app that this process does not have, and say so where the app's request is open: a
-        host that has the app by now takes the same callback."""
-        locator, versioned = "", None
-        with suppress(BrokerError):  # no callback of ours
-            locator = locator_of_callback(query)
-        if locator and name not in self.apps:
-            versioned = await self.connect.repository.session(locator)
-        if versioned is not None and versioned.record.open and versioned.record.app == name:
-            raise OtherConfigError
-        raise BrokerError(Code.NOT_FOUND)
 
     async def _app(self, name: str) -> App:
         await self.mcp_clients.sync()

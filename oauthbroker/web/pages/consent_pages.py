@@ -195,7 +195,7 @@ class ConsentPages:
 
     async def refuse_unknown(self, request: Request) -> NoReturn:
         """Refuse a callback of an app that is not configured here."""
-        await self.consent.refuse_unknown(request.path_params["app"], request.scope["query_string"])
+        await self.consent.callback.refuse_unknown(request.path_params["app"], request.scope["query_string"])
 
     async def _came_back(
         self, request: Request, answer: Callable[[Request, bytes], Awaitable[Response]], code_param: str = "code"
