@@ -25,7 +25,7 @@ _NOW: Final = {
 }
 _RANDOM: Final = {"sqlite": "SELECT lower(hex(randomblob(16)))", "postgresql": "SELECT CAST(gen_random_uuid() AS text)"}
 _LOCK: Final = "SELECT set_config('lock_timeout', '30s', true), pg_advisory_xact_lock(hashtextextended(%s, 0))"
-_LOST_RACES: Final = frozenset({"40001", "40P01", "55P03", "42P07"})  # serialization, deadlock, locks, a table is there
+_LOST_RACES: Final = {"40001", "40P01", "55P03", "42P07", "42710"}  # serialization, deadlock, lock, a table or its type
 _TYPES: Final[Mapping[str, Any]] = {"number": Double, "integer": BigInteger, "boolean": Boolean}
 _DECLARED = Table(
     "flow_entity", MetaData(), Column("name", Text, primary_key=True), Column("document", Text, nullable=False)

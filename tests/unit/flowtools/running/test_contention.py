@@ -12,10 +12,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from psycopg import errors
 from sqlalchemy import Connection, event
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from oauthbroker.flowtools.entities.database import Database, apply, plan
+from oauthbroker.flowtools.entities.database import Database, apply, is_lost_race, plan
 from oauthbroker.flowtools.risk.audit_types import RunDecided
 from oauthbroker.flowtools.running import approvals
 from oauthbroker.flowtools.running.contract import FlowRuns
@@ -133,6 +135,12 @@ def test_processes_that_make_the_tables_at_once_have_them(url: str) -> None:
     assert [] == plan(databases[0], [entity_of(COUNT)])
     for database in databases:
         database.engine.dispose()
+
+
+@pytest.mark.parametrize("error", [errors.DuplicateTable, errors.DuplicateObject])
+def test_a_table_or_its_type_that_another_process_just_makes_is_a_lost_race(error: type[Exception]) -> None:
+    """PostgreSQL tells the same race in two ways."""
+    assert is_lost_race(ProgrammingError("create table", {}, error("there")))
 
 
 @pytest.mark.parametrize("what", ["a statement", "the commit"])
