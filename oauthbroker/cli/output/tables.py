@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from rich.console import Console
 from rich.text import Text
 
 from oauthbroker.cli.output.column_widths import Layout
-from oauthbroker.cli.output.pager import page
 from oauthbroker.core.shapes import shapes
+
+_LESS = "FRX"  # exit if the text fits, show colours, leave the text on the screen
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -69,6 +74,24 @@ class Table:
                 console.print(line, soft_wrap=True)
         if not (self._paged and len(drawn_lines) >= console.height and page(drawn.get())):
             console.file.write(drawn.get())
+
+
+def page(text: str) -> bool:
+    """Show the text in the user's pager, as git does: `PAGER`, else `less`, which exits if the text fits the screen.
+    False if there is none: `PAGER` is empty, `cat`, or cannot be started."""
+    command = os.environ.get("PAGER", "less").strip()
+    if command in {"", "cat"}:
+        return False
+    try:
+        shown = subprocess.Popen(  # noqa: S603  (the user chose it)
+            shlex.split(command), stdin=subprocess.PIPE, env={"LESS": _LESS, **os.environ}, text=True, encoding="utf-8"
+        )
+    except (OSError, ValueError):
+        return False
+    while True:
+        with suppress(KeyboardInterrupt):  # Ctrl-C is for the pager
+            shown.communicate(text)
+            return True
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:

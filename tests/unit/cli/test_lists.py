@@ -14,8 +14,7 @@ import pytest
 from oauthbroker import cli
 from oauthbroker.cli.output.json_output import ListAnswer, dumped
 from oauthbroker.cli.output.options import LIMIT
-from oauthbroker.cli.output.pager import page
-from oauthbroker.cli.output.tables import Table, table
+from oauthbroker.cli.output.tables import Table, page, table
 from oauthbroker.cli.stored_records import Listing
 
 NUMBERS = Listing[int](
