@@ -168,11 +168,8 @@ class ForwardedRequests:
         if name in {"ReadTimeout", "ReadError", "ConnectTimeout", "ConnectError"}:
             return _ProviderLost(name)
         try:
-            result = consent(reply)
-            if isinstance(result, AskedByHead):
-                found = await self.wire.send(result.found, self.bearer)
-                return raised(found)
-            return raised(result)
+            asked = consent(reply)
+            return raised(await self.wire.send(asked.found, self.bearer) if isinstance(asked, AskedByHead) else asked)
         except BrokerError as error:
             return error
 

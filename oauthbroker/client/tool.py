@@ -158,12 +158,9 @@ class OAuth(OnWire):
 
         try:
             answer = await self._send(forwarded(call_ref(app), method, url, headers, content, scopes))
-            if not isinstance(answer, AskedByHead):
-                return answer
-            asked = await self._send(answer.found)
+            return await self._send(answer.found) if isinstance(answer, AskedByHead) else answer
         except BrokerError as error:
             return self._failed(error)
-        return asked
 
     def client(
         self, app: AppRef, scopes: Sequence[str] | None = None, *, library: ModuleType | None = None
