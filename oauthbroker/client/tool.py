@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from oauthbroker.client import tool_requests
 from oauthbroker.client.address import LOCALE, TURN_TOKEN, URL, ClientSettingError, bearer, given, needed, parse_address
-from oauthbroker.client.retries import OnWire, Wire
+from oauthbroker.client.retries import ClientParts, OnWire, Wire
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Locale, known_locale
@@ -172,11 +172,9 @@ class OAuth(OnWire):
         """
         from oauthbroker.client.forwarding_clients import async_client  # for a tool that has a token, never needed
 
-        return async_client(*self._client_parts(app, scopes), library)
+        return async_client(self._client_parts(app, scopes), library)
 
-    def _client_parts(
-        self, app: AppRef, scopes: Sequence[str] | None
-    ) -> tuple[Wire, Secret, Locale, str, Sequence[str] | None]:
+    def _client_parts(self, app: AppRef, scopes: Sequence[str] | None) -> ClientParts:
         """Return what a client is made of. Raises RequestRefusedError for a wrong reference or wrong scopes."""
         try:
             listed = None if scopes is None else scopes_listed(scopes)

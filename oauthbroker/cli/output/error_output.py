@@ -144,3 +144,9 @@ def confirm(question: str, *, yes: bool) -> None:
         raise Refused("Nothing was changed: this cannot be undone, so without a terminal say --yes.")
     if not typer.confirm(question, err=True):
         raise Refused("Nothing was changed.")
+
+
+def ask(question: str, default: str = "", *, hidden: bool = False) -> str:
+    """Return what a person types at a terminal, without white space around it; `default` for nothing."""
+    said: str = typer.prompt(question, default=default, hide_input=hidden, show_default=bool(default), err=True)
+    return said.strip()
