@@ -33,18 +33,17 @@ def _joined(lines: Iterable[Sequence[str]], widths: Sequence[int]) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False, paged: bool = False) -> None:
-    """Print a table on stdout, or `aside` on stderr: laid out for the terminal's width, else as `columns`.
-
-    With `paged`, one that is longer than the terminal is shown in the pager."""
-    whole = Table(head, aside=aside, paged=paged)
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
+    """Print a table on stdout, or `aside` on stderr: laid out for the terminal's width, else as `columns`."""
+    whole = Table(head, aside=aside)
     whole.add([*rows])
     whole.end()
 
 
 class Table:
     """Prints a table in parts, so that a long one is never in memory. On a terminal each part is a table of its own,
-    and only a single part is paged; elsewhere the first part has the head and decides the widths."""
+    and with `paged` a single one that is longer than the terminal is shown in the pager. Elsewhere the first part has
+    the head and decides the widths."""
 
     def __init__(self, head: Sequence[str], *, aside: bool = False, paged: bool = False) -> None:
         self._head, self._aside, self._paged = head, aside, paged
