@@ -23,7 +23,7 @@ from typer.completion import completion_init  # type: ignore[attr-defined]  # no
 from typer.core import TyperGroup
 
 from oauthbroker.cli.output import json_output
-from oauthbroker.cli.output.commands_here import read_config
+from oauthbroker.cli.output.commands_here import config_in, name_config
 from oauthbroker.cli.output.error_output import in_json, start_status, tell, tell_calls, tell_unforeseen
 from oauthbroker.cli.output.progress import SOMEWHERE, Stopped, unchanged
 from oauthbroker.cli.plugin_commands import PluginCommands, plain_command, plugin_commands
@@ -170,7 +170,7 @@ def run(arguments: list[str]) -> int:
     """Run one command line and return its exit status. With `--json` stdout then holds the one document, also after a
     failure. A plug-in's command that chose its status has printed the document itself."""
     json_output.begin()
-    read_config(arguments)
+    name_config(config_in(arguments))
     status, refusal = _run(arguments)
     ours, command = _split(arguments)
     if refusal is not None and DEBUG in ours:

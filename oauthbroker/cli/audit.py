@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oauthbroker.cli.audit_tail import of_slot, tail_command
-from oauthbroker.cli.output.json_output import answer
+from oauthbroker.cli.output.json_output import answer, say
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, shown, table
@@ -110,10 +110,7 @@ def name_command(
         return vault.audit.name("person", person)
 
     name = in_vault(config, named)
-    if as_json:
-        answer({"name": name})
-    else:
-        typer.echo(name)
+    say(name, {"name": name}, as_json=as_json)
 
 
 def _head(noted: str) -> tuple[int, ChainHead]:

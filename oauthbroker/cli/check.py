@@ -6,7 +6,7 @@ Exit status: 0 valid (perhaps with warnings), 2 refused. Problems and warnings g
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ from oauthbroker.admin.operator_login import CALLBACK_PATH as OPERATORS_CALLBACK
 from oauthbroker.cli.doctor.missing_values import NOTHING, MissingValues, missing_values, print_missing_values
 from oauthbroker.cli.output.commands_here import name_config, runnable
 from oauthbroker.cli.output.credential_words import credential_json, facts_of
+from oauthbroker.cli.output.error_output import tell_problems
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.output.tables import counted, table
@@ -28,13 +29,13 @@ from oauthbroker.config.bundle.unresolved_bundle import AppDraft, LoginDraft
 from oauthbroker.config.problems.problems import Problems, SourcePlace
 from oauthbroker.config.reading.ignored import IgnoredResource
 from oauthbroker.config.reading.writers import open_to_all
+from oauthbroker.core.refused import REFUSED
 from oauthbroker.model.apps import App
 from oauthbroker.model.outgoing_proxy import PROXY_RESOLVES
 from oauthbroker.model.scope_ceiling import NO_RIGHTS
 from oauthbroker.plugins.discovery import declared, problems_of
 from oauthbroker.providers.quirks import quirks_of
 
-REFUSED = 2
 MOST_SKIPPED = 20
 _SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*)://")
 
@@ -57,10 +58,10 @@ def check_command(
     loaded, problems = _load(path)
     problems = [*problems, *([*_other_databases(loaded, path), *_broken_plugins(loaded, path)] if loaded else ())]
     said = [*loaded.idle_refs, *loaded.unknown_variables, *open_to_all(path)] if loaded else []
-    warnings = [*_unset(loaded, loaded.env), *said] if loaded else []
+    warnings = [*_unset(loaded), *said] if loaded else []
     if strict:
         problems, warnings, said = [*problems, *warnings], [], []
-    here = missing_values(loaded, loaded.env) if loaded and not problems else NOTHING
+    here = missing_values(loaded) if loaded and not problems else NOTHING
     if as_json:
         answer(_as_json(loaded, problems, warnings, here))
     else:
@@ -77,11 +78,11 @@ def _load(path: Path) -> tuple[Loaded | None, list[ConfigProblem]]:
         return None, [replace(each, hint=runnable(each.hint)) for each in refused.problems]
 
 
-def _unset(loaded: Loaded, env: Mapping[str, str]) -> list[ConfigProblem]:
+def _unset(loaded: Loaded) -> list[ConfigProblem]:
     """Return warnings for values that the environment lacks. They may be set where the broker runs."""
     missing = Problems()
     for source in loaded.sources:
-        if source.env and not env.get(source.env):
+        if source.env and not loaded.env.get(source.env):
             source.report_missing(missing)
     return [replace(each, hint=runnable(each.hint)) for each in missing.found]
 
@@ -105,12 +106,10 @@ def _broken_plugins(loaded: Loaded, path: Path) -> Iterator[ConfigProblem]:
 
 
 def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warnings: list[ConfigProblem]) -> None:
-    for problem in problems:
-        typer.echo(str(problem), err=True)
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
     if problems or loaded is None:
-        typer.echo(f"{counted(len(problems), 'problem')}; nothing of this configuration was used.", err=True)
+        tell_problems(problems)
         return
     off = [f"a check is off: {name}" for name in sorted(loaded.settings.weaken)]
     proxy = loaded.settings.outgoing_proxy
@@ -150,26 +149,26 @@ def _tell_ignored(console: Console, ignored: Sequence[IgnoredResource]) -> None:
 def _describe(draft: AppDraft) -> Text:
     """Describe one app in a few lines. Values to register at the provider are never broken into two lines."""
     app = draft.app
-    lines = Text(app.name, style="bold").append(f"  {app.provider}, {app.subject_mode}\n", style="not bold")
     facts = [("account", _account(app)), *_several(app)]
     if app.credential is not None:
         facts += facts_of(app, app.credential, configured=bool(draft.values))
     else:
         facts.append(("redirect URI", app.redirect.uri) if app.has_callback else ("flow", app.flow))
         facts.append(("scopes", " ".join(app.scopes) or "none"))
-    facts += [*_habits(app), *_notices(draft)]
-    for name, value in facts:
-        lines.append(f"  {name:<13}", style="not bold dim").append(f"{value}\n", style="not bold")
-    return lines
+    return _titled(app.name, f"{app.provider}, {app.subject_mode}", [*facts, *_habits(app), *_notices(draft)])
 
 
 def _describe_login(login: LoginDraft) -> Text:
     """Describe the broker's own login: the values to register at the identity provider, and how subjects are read."""
     app = login.draft.app
-    lines = Text("login", style="bold").append("  of the broker's own\n", style="not bold")
     facts = [("account", _account(app)), ("redirect URI", app.redirect.uri)]
     if login.operators is not None:
         facts.append(("operators'", _operators_callback(app)))
+    return _titled("login", "of the broker's own", facts)
+
+
+def _titled(title: str, beside: str, facts: Iterable[tuple[str, str]]) -> Text:
+    lines = Text(title, style="bold").append(f"  {beside}\n", style="not bold")
     for name, value in facts:
         lines.append(f"  {name:<13}", style="not bold dim").append(f"{value}\n", style="not bold")
     return lines

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 from typer.completion import get_completion_script  # type: ignore[attr-defined]  # typer exports it by no list
 
+from oauthbroker.cli import COMPLETE
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson
-
-PROGRAM, VARIABLE = "oauthbroker", "_OAUTHBROKER_COMPLETE"
 
 app = typer.Typer(add_completion=False)
 
@@ -31,5 +30,5 @@ def completion_command(
     bash: eval "$(oauthbroker completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, after compinit.
     fish: oauthbroker completion fish > ~/.config/fish/completions/oauthbroker.fish
     """
-    script = get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value)
+    script = get_completion_script(prog_name="oauthbroker", complete_var=COMPLETE, shell=shell.value)
     say(script, {"shell": shell.value, "script": script}, as_json=as_json)

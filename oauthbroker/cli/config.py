@@ -25,7 +25,7 @@ def show_command(env: Env = False, as_json: AsJson = False, config: ConfigPath =
     if env:
         _show_variables(as_json=as_json)
         return
-    from oauthbroker.cli.bundle_here import bundle_here
+    from oauthbroker.cli.named_config import bundle_here
     from oauthbroker.config.bundle.schema import SCHEMA_LINE
     from oauthbroker.config.bundle.showing import as_yaml, resources_of
 

@@ -21,8 +21,6 @@ RED = SILENT = 1
 
 app = typer.Typer(add_completion=False)
 Alive = Annotated[bool, typer.Option("--alive", help="A red broker is no failure: for a probe that restarts it.")]
-
-
 CAUSE = "The broker's log has the cause of each code. `oauthbroker doctor` looks for what to do."
 
 

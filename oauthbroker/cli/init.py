@@ -65,7 +65,7 @@ def init_command(
 
 
 def _make_server(folder: Path, config: Path, *, as_json: bool) -> None:
-    from oauthbroker.cli.bundle_here import bundle_here
+    from oauthbroker.cli.named_config import bundle_here
     from oauthbroker.cli.new_server import lines_about, make_server
 
     source, env = bundle_here(config)

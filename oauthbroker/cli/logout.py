@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from oauthbroker.cli.grants.grants_revoke import OUTCOME_TEXTS
+from oauthbroker.cli.grants.grants_revoke import LEFT_TO_TELL, OUTCOME_TEXTS
 from oauthbroker.cli.login.questions import is_asking
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
@@ -27,7 +27,6 @@ from oauthbroker.records.grant_view import GrantView
 from oauthbroker.revocation.pending_revocations import RevocationOutcome
 
 app = typer.Typer(add_completion=False)
-LEFT_TO_TELL = 3
 ACCOUNT = typer.Option(help='One of several accounts, "" for the unnamed one; all of them without it.')
 
 

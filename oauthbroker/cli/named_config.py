@@ -1,18 +1,33 @@
-"""Name the configuration in the commands of a refusal, so that the next command reads the same one."""
+"""Which configuration a command line means: that of `--config`, or one person's own, made by `login`. The commands of a
+refusal name it, so that the next command reads the same one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from oauthbroker.cli.output.commands_here import config_in
 from oauthbroker.cli.output.options import CONFIG
 from oauthbroker.config import ConfigInvalidError
+from oauthbroker.config.bundle.server_environment import server_environment
 from oauthbroker.personal.command_lines import with_config
 from oauthbroker.personal.places import Places
 
 BEGIN = "To connect an account of yours: `oauthbroker login PROVIDER`, such as github"
+
+
+def bundle_here(config: Path) -> tuple[Path, Mapping[str, str]]:
+    """Return the bundle whose apps a command shows or copies, and the environment that it is read with. Where no
+    `--config` is named and no `config` is here, it is the person's own. Raises Refused for a folder of theirs that
+    another user could have written."""
+    own = Places.of_user()
+    if config != CONFIG or config.exists() or not own.names():
+        return config, server_environment(config)
+    from oauthbroker.wiring.key_sources import environment_without_keys  # the rest of a broker, for this alone
+
+    own.check()
+    return own.config, environment_without_keys()
 
 
 def naming_config(refused: ConfigInvalidError, arguments: Sequence[str]) -> ConfigInvalidError:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from oauthbroker.cli.output.error_output import ask
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.new_files import new_file
 from oauthbroker.cli.output.options import CONFIG, AsJson
@@ -64,9 +65,9 @@ def new_command(  # noqa: PLR0913, PLR0917  (options)
         raise Refused(f"{name} cannot be its name. Use small letters, digits and hyphens.")
     endpoints = dict(_endpoint(each) for each in endpoint or ())
     if not issuer and not endpoints and sys.stdin.isatty():
-        issuer = _asked("Issuer, if it has one")
-        endpoints = {} if issuer else {url: answer for url, words in _QUESTIONS.items() if (answer := _asked(words))}
-        account = account or _asked("Member of its answer that names the account, such as id")
+        issuer = ask("Issuer, if it has one")
+        endpoints = {} if issuer else {url: answer for url, words in _QUESTIONS.items() if (answer := ask(words))}
+        account = account or ask("Member of its answer that names the account, such as id")
     provider = _discovered(name, issuer, endpoints, network or [], config) if issuer else _described(name, endpoints)
     provider = dataclasses.replace(
         provider,
@@ -90,11 +91,6 @@ def _endpoint(text: str) -> tuple[str, str]:
         meant = nearest(name, ENDPOINT_NAMES.values())
         raise Refused(f"{text} is no endpoint. Write {meant or 'tokenUrl'}=https://...")
     return name, url
-
-
-def _asked(words: str) -> str:
-    answer: str = typer.prompt(words, default="", show_default=False, err=True)
-    return answer.strip()
 
 
 def _described(name: str, endpoints: dict[str, str]) -> OwnProvider:

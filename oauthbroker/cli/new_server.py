@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker.cli.output.new_files import copy_folder
+from oauthbroker.cli.output.new_files import copy_folder, new_file
 from oauthbroker.cli.server_files import BROKER, COMPOSE, MONITORING, UNIT
 from oauthbroker.config import ConfigInvalidError, Loaded, load
 from oauthbroker.config.bundle.schema import FILE_NAME, SCHEMA_LINE, write_schema
@@ -193,7 +193,7 @@ async def _secrets_of(
 
 
 def _write_secret(path: Path, text: str) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with new_file(path, 0o600) as file:
         file.write(text)
 
 

@@ -35,7 +35,7 @@ def serve_command(
     keeps the old one if the new one is invalid. A terminal gets a line with the addresses of the pages, the operators'
     pages and the API as soon as the broker serves; with --json stdout holds one document with them.
     """
-    from oauthbroker.cli.bundle_here import bundle_here
+    from oauthbroker.cli.named_config import bundle_here
     from oauthbroker.serving.event_loop import run_serving
 
     if worker:

@@ -64,7 +64,10 @@ def token_for(
     The turn token alone says whose token it is. Raises Refused for an environment that has only a part of a turn.
     """
     if not is_of_turn():
-        return _own_token(ref, scopes, min_ttl, as_json=as_json)
+        from oauthbroker.personal.handed_out import token_of
+
+        with own_refusals(as_json=as_json):
+            return token_of(own_connection(ref), scopes or None, min_ttl)
     result, variables = asyncio.run(_ask(ref, scopes, min_ttl, named=named))
     if isinstance(result, Ready):
         return result, variables
@@ -89,15 +92,6 @@ def own_refusals(*, as_json: bool) -> Iterator[None]:
     if error.code is Code.GRANT_NOT_FOUND:
         raise typer.Exit(ASK_A_PERSON)
     raise typer.Exit(UNAVAILABLE if error.is_temporary else REFUSED)
-
-
-def _own_token(
-    ref: str, scopes: list[str] | None, min_ttl: int | None, *, as_json: bool
-) -> tuple[Ready, tuple[str, ...]]:
-    from oauthbroker.personal.handed_out import token_of
-
-    with own_refusals(as_json=as_json):
-        return token_of(own_connection(ref), scopes or None, min_ttl)
 
 
 async def _ask(

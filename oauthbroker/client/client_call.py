@@ -13,6 +13,7 @@ from oauthbroker.core.strict_json import MAX_DEPTH, decode_object
 from oauthbroker.model.token_request import WrongArgument
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 PASSING = frozenset({408, 429, 502, 503, 504})  # the same call may succeed a moment later
 ORIGIN = "oauthbroker-status"  # the header that tells the proxy's answers from the provider's
 CODE = "oauthbroker-code"  # of the proxy's refusals, also where HEAD has no body
@@ -39,13 +40,13 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientCall(Generic[T]):
+class ClientCall(Generic[T_co]):
     """One call. `repeatable`: a repetition has no further effect. `patience`: seconds that the broker may wait on
     purpose. `locale`: of the calling turn. `content` and `headers` are those of a request to forward."""
 
     method: str
     path: str
-    validate: Callable[[Reply], T] = field(repr=False)
+    validate: Callable[[Reply], T_co] = field(repr=False)
     _: KW_ONLY
     body: Mapping[str, Any] | None = field(default=None, repr=False)
     query: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -57,11 +57,10 @@ def forwarded(
     parts = _URL.fullmatch(url.partition("#")[0]) if isinstance(url, str) else None
     if parts is None or climbs(parts[2] or "/"):
         raise WrongArgument("forwardedUrl", "url")
-    said = _checked(headers or {})
-    if scopes is not None:
-        said["OAuthBroker-Scopes"] = " ".join(map(str, scopes_listed(scopes)))
+    fewer = {} if scopes is None else {"OAuthBroker-Scopes": " ".join(map(str, scopes_listed(scopes)))}
+    said = _checked({**(headers or {}), **fewer})
     path = f"/v1/proxy/{segment(app)}/{segment(parts[1].lower())}{parts[2] or '/'}"
-    return ClientCall(method, path, _answer, repeatable=False, content=content, headers=_checked(said))
+    return ClientCall(method, path, _answer, repeatable=False, content=content, headers=said)
 
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ network is that of the `OAuth` which made them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from http import HTTPStatus
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import httpx2
 from oauthbroker.client.async_transport import AsyncTransport
 from oauthbroker.client.client_call import ORIGIN, Reply, reply_of, segment
 from oauthbroker.client.forwarding import OURS, AskedByHead, consent
-from oauthbroker.client.retries import PAUSES, BrokerAway, Wire, pause_of
+from oauthbroker.client.retries import PAUSES, BrokerAway, ClientParts, Wire, pause_of
 from oauthbroker.client.sync_transport import BlockingTransport
 from oauthbroker.client.transport import CONNECT_SECONDS, check_length
 from oauthbroker.core.dataclasses import dataclass
@@ -79,14 +79,13 @@ class BlockingReply(OpenReply):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardedRequests:
-    """The requests of one client to an app's API."""
+    """The requests of one client to an app's API. `lib` is httpx2, or a library with the same names."""
 
     wire: Wire
-    opened: Callable[[httpx2.Request], Coroutine[Any, Any, OpenReply]]
     bearer: Secret
+    locale: Locale
     app: str
     scopes: Sequence[str] | None
-    locale: Locale
     lib: Any
 
     async def send(self, request: Any, body: bytes | AsyncIterable[bytes], stream: Callable[[OpenReply], Any]) -> Any:
@@ -142,7 +141,7 @@ class ForwardedRequests:
         while True:
             outgoing, reply = self._outgoing(request, body), None
             try:
-                answer = await self.opened(outgoing)
+                answer = await opened(self.wire, outgoing)
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 pass  # the request never left this machine
             else:
@@ -168,11 +167,8 @@ class ForwardedRequests:
         if name in {"ReadTimeout", "ReadError", "ConnectTimeout", "ConnectError"}:
             return _ProviderLost(name)
         try:
-            result = consent(reply)
-            if isinstance(result, AskedByHead):
-                found = await self.wire.send(result.found, self.bearer)
-                return raised(found)
-            return raised(result)
+            asked = consent(reply)
+            return raised(await self.wire.send(asked.found, self.bearer) if isinstance(asked, AskedByHead) else asked)
         except BrokerError as error:
             return error
 
@@ -225,42 +221,28 @@ class _ProviderLost(BrokerError):
         self.name = name
 
 
-def async_client(
-    wire: Wire, bearer: Secret, locale: Locale, app: str, scopes: Sequence[str] | None, library: ModuleType | None
-) -> AsyncHttpClient:
-    """Return an async client of httpx2, or of a library with the same names."""
-    assert isinstance(wire.transport, AsyncTransport)  # noqa: S101  (else it is `SyncOAuth`)
+async def opened(wire: Wire, request: httpx2.Request) -> OpenReply:
+    """Send a request, and return the answer as soon as it begins: in the thread of a client without `await`."""
     network = wire.transport
-
-    async def opened(request: httpx2.Request) -> OpenReply:
-        return OpenReply(await network.http().send(request, stream=True))
-
-    requests = ForwardedRequests(
-        wire=wire, opened=opened, bearer=bearer, app=app, scopes=scopes, locale=locale, lib=library_of(library)
-    )
-    return http_libraries.async_client(requests, ANY_HOST)
-
-
-def sync_client(
-    wire: Wire,
-    bearer: Secret,
-    locale: Locale,
-    app: str,
-    scopes: Sequence[str] | None,
-    library: ModuleType | None,
-    wait: http_libraries.Wait,
-) -> HttpClient:
-    """Return the same without `await`."""
-    assert isinstance(wire.transport, BlockingTransport)  # noqa: S101  (else it is `OAuth`)
-    network = wire.transport
-
-    async def opened(request: httpx2.Request) -> OpenReply:
+    if isinstance(network, BlockingTransport):
         return BlockingReply(network.http().send(request, stream=True))
+    assert isinstance(network, AsyncTransport)  # noqa: S101  (there are these two)
+    return OpenReply(await network.http().send(request, stream=True))
 
-    requests = ForwardedRequests(
-        wire=wire, opened=opened, bearer=bearer, app=app, scopes=scopes, locale=locale, lib=library_of(library)
-    )
-    return http_libraries.sync_client(requests, ANY_HOST, wait)
+
+def async_client(parts: ClientParts, library: ModuleType | None) -> AsyncHttpClient:
+    """Return an async client of httpx2, or of a library with the same names."""
+    return http_libraries.async_client(_requests(parts, library), ANY_HOST)
+
+
+def sync_client(parts: ClientParts, library: ModuleType | None, wait: http_libraries.Wait) -> HttpClient:
+    """Return the same without `await`."""
+    return http_libraries.sync_client(_requests(parts, library), ANY_HOST, wait)
+
+
+def _requests(parts: ClientParts, library: ModuleType | None) -> ForwardedRequests:
+    wire, bearer, locale, app, scopes = parts
+    return ForwardedRequests(wire=wire, bearer=bearer, locale=locale, app=app, scopes=scopes, lib=library_of(library))
 
 
 def _is_dropped(name: bytes) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
@@ -101,6 +101,9 @@ class Wire:
             headers = {name: value for name, value in headers.items() if name.lower() not in named} | {**call.headers}
         query = f"?{urlencode(call.query, errors='replace')}" if call.query else ""
         return Request(method=call.method, target=call.path + query, headers=headers, body=body)
+
+
+ClientParts = tuple[Wire, Secret, Locale, str, Sequence[str] | None]  # the network, turn token, language, app, scopes
 
 
 class OnWire:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, Self, TypedDict, Unpack
 
 from oauthbroker.client import runtime_requests, tool_requests
@@ -165,17 +166,8 @@ class Runtime(OperatorCalls):
     async def lease(self, agent: str, wait: float = 30) -> Delivery | None:
         """Lease the agent's next event, waiting at most `wait` seconds (60). Settle it with `.ack()` or `.nack()`."""
         seconds = round(min(checked_wait(wait), runtime_requests.LONGEST_WAIT))
-        leased = await self._send(runtime_requests.lease(agent, seconds))
-        if leased is None:
-            return None
-        return Delivery(
-            event=leased.event,
-            attempt=leased.attempt,
-            lease=leased.lease,
-            lease_expires_at=leased.lease_expires_at,
-            _agent=agent,
-            _runtime=self,
-        )
+        made = partial(Delivery, _agent=agent, _runtime=self)
+        return await self._send(runtime_requests.lease(agent, seconds, made))
 
     async def events(self, agent: str, wait: float = 30) -> AsyncIterator[Delivery]:
         """Yield the agent's events forever, one at a time.

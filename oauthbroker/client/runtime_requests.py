@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from oauthbroker.client.client_call import ClientCall, Reply, done, listed, members_of, segment, understood
 from oauthbroker.client.tool_requests import outcome, ref
@@ -33,6 +33,9 @@ class Leased(DeliveredEvent):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.event.type}, attempt={self.attempt})"
+
+
+L = TypeVar("L", bound=Leased)
 
 
 def begin_turn(
@@ -64,10 +67,11 @@ def links() -> ClientCall[list[dict[str, Any]]]:
     return listed("/v1/turn/links", "links")
 
 
-def lease(agent: str, wait: int) -> ClientCall[Leased | None]:
-    """Repeatable: an event whose answer was lost is delivered again when its lease ends."""
-    query = {"wait": str(wait)} if wait else {}
-    return ClientCall("GET", f"/v1/agents/{segment(agent)}/events", _leased, query=query, patience=wait)
+def lease(agent: str, wait: int, made: Callable[..., L]) -> ClientCall[L | None]:
+    """Repeatable: an event whose answer was lost is delivered again when its lease ends. `made` takes the members of
+    `Leased`."""
+    path, query = f"/v1/agents/{segment(agent)}/events", {"wait": str(wait)} if wait else {}
+    return ClientCall("GET", path, lambda reply: _leased(reply, made), query=query, patience=wait)
 
 
 def settle(agent: str, event_id: str, lease: Secret, how: Literal["ack", "nack"]) -> ClientCall[bool]:
@@ -112,12 +116,12 @@ def _begun(reply: Reply) -> BegunTurn:
     return understood(read)
 
 
-def _leased(reply: Reply) -> Leased | None:
+def _leased(reply: Reply, made: Callable[..., L]) -> L | None:
     if reply.status == 204:
         return None
     said = members_of(reply)
     return understood(
-        lambda: Leased(
+        lambda: made(
             event=AgentEvent.from_json(said["event"]),
             attempt=int(said["attempt"]),
             lease=Secret(said["lease"]),

@@ -164,7 +164,7 @@ class SyncOAuth(SyncClient[OAuth]):
         """Return what `OAuth.client` returns, without `await`."""
         from oauthbroker.client.forwarding_clients import sync_client
 
-        return sync_client(*self._async._client_parts(app, scopes), library, run)  # noqa: SLF001
+        return sync_client(self._async._client_parts(app, scopes), library, run)  # noqa: SLF001
 
     def narrow(
         self, *, tool: str | None = None, apps: AllowedApps | None = None, expires_at: datetime | None = None

@@ -86,26 +86,18 @@ class BlockingTransport:
         return None
 
     def _connect(self, deadline: _Deadline) -> _Connection:
-        deadline = deadline.at_most(CONNECT_SECONDS)
-        if self._address.socket is not None:
-            return self._checked(_connected(socket.AF_UNIX, self._address.socket, deadline))
-        raw = _connected_to(self._url, deadline)
-        if self._url.scheme != "https":
-            return _Connection(raw)
+        deadline, path = deadline.at_most(CONNECT_SECONDS), self._address.socket
+        raw = _connected_to(self._url, deadline) if path is None else _connected(socket.AF_UNIX, path, deadline)
         try:
+            if path is not None:
+                self._check(raw)
+            if self._url.scheme != "https":
+                return _Connection(raw)
             raw.settimeout(deadline.left())
             return _Connection(self._context().wrap_socket(raw, server_hostname=self._url.hostname))
         except BaseException:
             raw.close()
             raise
-
-    def _checked(self, made: socket.socket) -> _Connection:
-        try:
-            self._check(made)
-        except BaseException:
-            made.close()
-            raise
-        return _Connection(made)
 
     def _context(self) -> ssl.SSLContext:
         """Return the trust of the async client: the system's certificates, without the environment."""

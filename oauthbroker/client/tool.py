@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from oauthbroker.client import tool_requests
 from oauthbroker.client.address import LOCALE, TURN_TOKEN, URL, ClientSettingError, bearer, given, needed, parse_address
-from oauthbroker.client.retries import OnWire, Wire
+from oauthbroker.client.retries import ClientParts, OnWire, Wire
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.dataclasses import dataclass, replace
 from oauthbroker.core.errors import BrokerError, Locale, known_locale
@@ -158,12 +158,9 @@ class OAuth(OnWire):
 
         try:
             answer = await self._send(forwarded(call_ref(app), method, url, headers, content, scopes))
-            if not isinstance(answer, AskedByHead):
-                return answer
-            asked = await self._send(answer.found)
+            return await self._send(answer.found) if isinstance(answer, AskedByHead) else answer
         except BrokerError as error:
             return self._failed(error)
-        return asked
 
     def client(
         self, app: AppRef, scopes: Sequence[str] | None = None, *, library: ModuleType | None = None
@@ -175,11 +172,9 @@ class OAuth(OnWire):
         """
         from oauthbroker.client.forwarding_clients import async_client  # for a tool that has a token, never needed
 
-        return async_client(*self._client_parts(app, scopes), library)
+        return async_client(self._client_parts(app, scopes), library)
 
-    def _client_parts(
-        self, app: AppRef, scopes: Sequence[str] | None
-    ) -> tuple[Wire, Secret, Locale, str, Sequence[str] | None]:
+    def _client_parts(self, app: AppRef, scopes: Sequence[str] | None) -> ClientParts:
         """Return what a client is made of. Raises RequestRefusedError for a wrong reference or wrong scopes."""
         try:
             listed = None if scopes is None else scopes_listed(scopes)

@@ -6,7 +6,7 @@ Unknown ends are listed too: most providers do not say how long their refresh to
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -171,14 +171,6 @@ class Forecaster:
             return it.when is None, it.when or self._now, it.app, it.subject, it.account
 
         return sorted(self._first, key=by_when)[:MOST]
-
-
-def forecast(grants: Iterable[GrantView], apps: Mapping[str, AppFacts], now: datetime) -> Forecast:
-    """Forecast the ends of these grants."""
-    forecaster = Forecaster(apps, now)
-    for grant in grants:
-        forecaster.add(grant)
-    return forecaster.result()
 
 
 def _outlook(grant: GrantView, app: AppFacts, now: datetime, *, crowded: bool) -> Outlook | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -135,14 +135,6 @@ class GrantFindings:
         found += [_of_unlisted(app, scopes) for app, scopes in sorted(self._unlisted.items())]
         found += [_of_unusual(app, kinds) for app, kinds in sorted(self._unusual.items())]
         return [*found, Finding("grants", "ok", f"{self._alive} alive, {self._revoked} revoked.")]
-
-
-def of_grants(grants: Iterable[GrantView], apps: Apps) -> list[Finding]:
-    """Report the problems of these grants."""
-    found = GrantFindings(apps)
-    for grant in grants:
-        found.add(grant)
-    return found.findings()
 
 
 def _of_unlisted(app: str, unlisted: Counter[str]) -> Finding:

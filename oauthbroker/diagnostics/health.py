@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.dataclasses import dataclass, field
@@ -36,22 +36,17 @@ class Health:
         return {"status": "red", "problems": [*self.problems]} | ({"findings": explained} if explained else {})
 
 
-class PluginsCheck(Protocol):
-    """Return the findings of all open plug-ins by `<plugin>.<code>`."""
-
-    def __call__(self) -> Mapping[str, PluginFinding]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthCheck:
-    """Find the problems of a broker: with its configuration, its store, its audit log, its plug-ins."""
+    """Find the problems of a broker: with its configuration, its store, its audit log, its plug-ins. `plugins` returns
+    the findings of all that are open, by `<plugin>.<code>`."""
 
     config: CurrentConfig
     opened_here: OpenedHere
     outage: StoreOutage
     retry_store: RetryStore
     audit: AuditWriter
-    plugins: PluginsCheck
+    plugins: Callable[[], Mapping[str, PluginFinding]]
 
     def now(self) -> Health:
         is_away = self.opened_here.is_over or self.retry_store.unstored or self.outage.lasts

@@ -112,10 +112,8 @@ class Probe:
         addresses, differing = _addresses(app, learned)
         answers = await asyncio.gather(*(self._ask(app, url) for url in addresses.values()))
         asked = dict(zip(addresses, answers, strict=True))
-        shared_circuits = {
-            it.failure: [name for name in asked if asked[name].failure == it.failure] for it in asked.values()
-        }
-        found += [_silent(app, names, failure) for failure, names in shared_circuits.items() if failure]
+        silent = {it.failure: [name for name in asked if asked[name].failure == it.failure] for it in asked.values()}
+        found += [_silent(app, names, failure) for failure, names in silent.items() if failure]
         found += [_unwell(app, name, it) for name, it in asked.items() if it.status is not None and it.status >= 500]
         keys = asked.get("key set")
         if keys is not None and keys.answer is not None and (problem := _finding_of_keys(keys.answer)):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.diagnostics.forecast import AppFacts, forecast
+from oauthbroker.diagnostics.forecast import AppFacts
 from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
@@ -23,6 +23,7 @@ from tests.story.accounts_kit import Connection, Stage, stage_of
 from tests.story.api.kit import Callers
 from tests.story.signed_in import ADMIN, CONNECTIONS, connections_browser, operator_browser, submit_form
 from tests.story.sites_kit import ONE, TWO, lists
+from tests.unit.diagnostics.kit import forecast
 
 Way = Callable[[Stage, Connection], Awaitable[Any]]
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from oauthbroker.diagnostics.forecast import AppFacts
-from oauthbroker.diagnostics.grant_findings import of_grants
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.web.words import PAGES
 from tests.kit.running_broker import ALICE, BASE, SCOPES, Harness, running, turn, user_app
+from tests.unit.diagnostics.kit import of_grants
 
 GRANTED = ("openid", "read", "write")
 

@@ -13,7 +13,6 @@ import pytest
 
 from oauthbroker.audit import UnusualAnswer
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.diagnostics.grant_findings import of_grants
 from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.records.grant_view import GrantView
@@ -23,6 +22,7 @@ from oauthbroker.testing.provider.http import Answer
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.running_broker import ALICE, Harness, running, stored_grant, user_app
 from tests.story.refresh_kit import LIFETIME
+from tests.unit.diagnostics.kit import of_grants
 
 Script = Callable[[EndpointScript], None]
 FORM = "application/x-www-form-urlencoded"

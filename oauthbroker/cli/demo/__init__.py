@@ -10,9 +10,9 @@ import typer
 
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import AsJson
+from oauthbroker.core.refused import STOPPED
 
 app = typer.Typer(add_completion=False)
-STOPPED = 130
 NOT_READY = 1
 
 

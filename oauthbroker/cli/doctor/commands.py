@@ -67,8 +67,8 @@ def doctor_command(
 
 
 async def _examine(config: Path, counts: Progress, *, offline: bool) -> tuple[Doctor, list[Finding]]:
-    from oauthbroker.cli.bundle_here import bundle_here
     from oauthbroker.cli.doctor.checks import Doctor
+    from oauthbroker.cli.named_config import bundle_here
 
     clock = SystemClock()
     named, env = bundle_here(config)

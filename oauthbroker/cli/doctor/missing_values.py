@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -34,12 +34,12 @@ class MissingValues:
 NOTHING: Final = MissingValues()
 
 
-def missing_values(loaded: Loaded, env: Mapping[str, str]) -> MissingValues:
+def missing_values(loaded: Loaded) -> MissingValues:
     """Return the missing values. The store is only read, without a lock, and only if secrets are needed."""
     sources = {(source.env, source.secret): source for source in loaded.sources}
-    unset = [source for source in sources.values() if source.env and not env.get(source.env)]
+    unset = [source for source in sources.values() if source.env and not loaded.env.get(source.env)]
     secrets = [source for source in sources.values() if source.secret is not None]
-    kept = _kept(loaded, env) if secrets else ()
+    kept = _kept(loaded) if secrets else ()
     if kept is None:
         return MissingValues(tuple(unset), tuple(secrets))
     return MissingValues((*unset, *(source for source in secrets if source.secret not in kept)))
@@ -61,16 +61,16 @@ def _tell(head: str, sources: Iterable[Source]) -> None:
     typer.echo("\n" + "\n".join(lines), err=True)
 
 
-def _kept(loaded: Loaded, env: Mapping[str, str]) -> Collection[SecretKey] | None:
+def _kept(loaded: Loaded) -> Collection[SecretKey] | None:
     """Return the secrets of the store; none without a store, None for one that cannot be opened."""
     if not loaded.settings.store_url_env and not is_there(loaded.settings.store_root):
         return ()
     from oauthbroker.wiring import look_into, unlocked, with_keys
 
-    clock, settings = SystemClock(), with_keys(loaded.settings, env)
+    clock, settings = SystemClock(), with_keys(loaded.settings, loaded.env)
     try:
-        keyring = unlocked(settings, env, json_log(io.StringIO(), clock))
-        opened = look_into(settings, keyring, env=env, clock=clock)
+        keyring = unlocked(settings, loaded.env, json_log(io.StringIO(), clock))
+        opened = look_into(settings, keyring, env=loaded.env, clock=clock)
         return () if opened is None else asyncio.run(_names(*opened))
     except (BrokerError, OSError):
         return None

@@ -15,13 +15,13 @@ from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, facts, shown
 from oauthbroker.config.bundle.server_environment import load_here
 from oauthbroker.core.clock import to_iso
-from oauthbroker.core.refused import CRASHED
+from oauthbroker.core.refused import CRASHED, STOPPED
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records.grant_head import GrantHead
 from oauthbroker.revocation.bulk import RevocationFigures
 from oauthbroker.wiring import open_broker
 
-DONE, LEFT_TO_TELL, STOPPED = 0, 3, 130
+DONE, LEFT_TO_TELL = 0, 3
 
 OUTCOME_TEXTS = {
     "done": "ended here and at the provider",

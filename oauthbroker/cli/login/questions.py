@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import typer
 
+from oauthbroker.cli.output.error_output import ask
 from oauthbroker.cli.secrets import MOST_BYTES, decoded
 from oauthbroker.core.dataclasses import dataclass, field, replace
 from oauthbroker.core.refused import Refused
@@ -58,11 +59,6 @@ def is_asking() -> bool:
 def note(text: str) -> None:
     """Print a line for the person, beside the answer on stdout."""
     typer.echo(text, err=True)
-
-
-def ask(question: str, default: str = "", *, hidden: bool = False) -> str:
-    said: str = typer.prompt(question, default=default, hide_input=hidden, show_default=bool(default), err=True)
-    return said.strip()
 
 
 def read_secrets() -> tuple[str, ...]:

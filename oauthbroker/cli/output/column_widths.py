@@ -23,37 +23,38 @@ Cells = Sequence[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """`widths` of the columns side by side; the columns in `apart` have a line of their own below each row."""
+    """`widths` of the columns side by side; the columns in `apart` have a line of their own below each row. `width` is
+    the terminal's."""
 
     head: Cells
     rows: Sequence[Cells]
     widths: dict[int, int]
     apart: tuple[int, ...]
-    plugin: int
+    width: int
 
     @classmethod
-    def of(cls, head: Cells, rows: Sequence[Cells], plugin: int) -> Layout:
+    def of(cls, head: Cells, rows: Sequence[Cells], width: int) -> Layout:
         """Fold columns between words first; then move those with the longest words below. The first column stays."""
         cells = [[line[at] for line in (head, *rows)] for at in range(len(head))]
         least = {
             at: max(cell_len(word) for cell in column for word in cell.split(" ")) for at, column in enumerate(cells)
         }
         beside, apart = list(range(len(head))), list[int]()
-        while len(beside) > 1 and _total(least[at] for at in beside) > plugin:
+        while len(beside) > 1 and _total(least[at] for at in beside) > width:
             widest = max(beside[1:], key=lambda at: least[at])
             beside.remove(widest)
             apart.append(widest)
         widths = {at: max(map(cell_len, cells[at])) for at in beside}
-        while (over := _total(widths.values()) - plugin) > 0:
+        while (over := _total(widths.values()) - width) > 0:
             loose = max(beside, key=lambda at: widths[at] - least[at])
             if widths[loose] == least[loose]:
                 break
             widths[loose] = max(least[loose], widths[loose] - over)
-        return cls(head=head, rows=rows, widths=widths, apart=tuple(sorted(apart)), plugin=plugin)
+        return cls(head=head, rows=rows, widths=widths, apart=tuple(sorted(apart)), width=width)
 
     def lines(self) -> Iterator[Text]:
         yield from self._beside(self.head, "bold")
-        yield Text("\u2500" * min(self.plugin, _total(self.widths.values())))
+        yield Text("\u2500" * min(self.width, _total(self.widths.values())))
         for row in self.rows:
             yield from self._beside(row, None)
             yield from self._below(row)
@@ -73,7 +74,7 @@ class Layout:
         label = max((cell_len(self.head[at]) for at in self.apart), default=0)
         indent = GAP + label + GAP
         for at in (at for at in self.apart if row[at]):
-            first, *more = _folded(row[at], max(self.plugin - indent, 1))
+            first, *more = _folded(row[at], max(self.width - indent, 1))
             name = self.head[at] + " " * (label - cell_len(self.head[at]))
             yield Text(" " * GAP).append(name, style="dim").append(" " * GAP + first)
             yield from (Text(" " * indent + part) for part in more)

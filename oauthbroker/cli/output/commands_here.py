@@ -11,11 +11,6 @@ OPTIONS = ("--config", "-c")
 _given: ContextVar[str] = ContextVar("_given", default="")
 
 
-def read_config(arguments: Sequence[str]) -> None:
-    """Remember the configuration that a command line names."""
-    name_config(config_in(arguments))
-
-
 def name_config(config: str) -> None:
     """Remember the configuration that the commands of this process's texts have to name. Empty: none."""
     _given.set(config)

@@ -6,6 +6,7 @@ import errno
 import re
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,8 @@ def tell(refusal: BrokerError | Refused) -> int:
         typer.echo(runnable(str(refusal)), err=True)
         return REFUSED
     problems = getattr(refusal, "problems", ())
-    for problem in problems:
-        typer.echo(str(problem), err=True)
     if problems:
-        count = len(problems)
-        typer.echo(f"{count} problem{'s' if count != 1 else ''}; nothing of this configuration was used.", err=True)
+        tell_problems(problems)
         return REFUSED
     if refusal.code is Code.CONFIG_INVALID and refusal.sentence:
         typer.echo(runnable(str(refusal)), err=True)
@@ -65,6 +63,14 @@ def tell(refusal: BrokerError | Refused) -> int:
         return REFUSED
     typer.echo(runnable(f"{refusal}\n  {see(refusal.code)}"), err=True)
     return REFUSED
+
+
+def tell_problems(problems: Sequence[object]) -> None:
+    """Print every problem of a configuration, and that it was not used."""
+    for problem in problems:
+        typer.echo(str(problem), err=True)
+    count = len(problems)
+    typer.echo(f"{count} problem{'s' if count != 1 else ''}; nothing of this configuration was used.", err=True)
 
 
 def start_status(refusal: BrokerError | Refused) -> int:
@@ -138,3 +144,9 @@ def confirm(question: str, *, yes: bool) -> None:
         raise Refused("Nothing was changed: this cannot be undone, so without a terminal say --yes.")
     if not typer.confirm(question, err=True):
         raise Refused("Nothing was changed.")
+
+
+def ask(question: str, default: str = "", *, hidden: bool = False) -> str:
+    """Return what a person types at a terminal, without white space around it; `default` for nothing."""
+    said: str = typer.prompt(question, default=default, hide_input=hidden, show_default=bool(default), err=True)
+    return said.strip()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from rich.console import Console
 from rich.text import Text
 
 from oauthbroker.cli.output.column_widths import Layout
-from oauthbroker.cli.output.pager import page
 from oauthbroker.core.shapes import shapes
+
+_LESS = "FRX"  # exit if the text fits, show colours, leave the text on the screen
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -28,18 +33,17 @@ def _joined(lines: Iterable[Sequence[str]], widths: Sequence[int]) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False, paged: bool = False) -> None:
-    """Print a table on stdout, or `aside` on stderr: laid out for the terminal's width, else as `columns`.
-
-    With `paged`, one that is longer than the terminal is shown in the pager."""
-    whole = Table(head, aside=aside, paged=paged)
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
+    """Print a table on stdout, or `aside` on stderr: laid out for the terminal's width, else as `columns`."""
+    whole = Table(head, aside=aside)
     whole.add([*rows])
     whole.end()
 
 
 class Table:
     """Prints a table in parts, so that a long one is never in memory. On a terminal each part is a table of its own,
-    and only a single part is paged; elsewhere the first part has the head and decides the widths."""
+    and with `paged` a single one that is longer than the terminal is shown in the pager. Elsewhere the first part has
+    the head and decides the widths."""
 
     def __init__(self, head: Sequence[str], *, aside: bool = False, paged: bool = False) -> None:
         self._head, self._aside, self._paged = head, aside, paged
@@ -69,6 +73,24 @@ class Table:
                 console.print(line, soft_wrap=True)
         if not (self._paged and len(drawn_lines) >= console.height and page(drawn.get())):
             console.file.write(drawn.get())
+
+
+def page(text: str) -> bool:
+    """Show the text in the user's pager, as git does: `PAGER`, else `less`, which exits if the text fits the screen.
+    False if there is none: `PAGER` is empty, `cat`, or cannot be started."""
+    command = os.environ.get("PAGER", "less").strip()
+    if command in {"", "cat"}:
+        return False
+    try:
+        shown = subprocess.Popen(  # noqa: S603  (the user chose it)
+            shlex.split(command), stdin=subprocess.PIPE, env={"LESS": _LESS, **os.environ}, text=True, encoding="utf-8"
+        )
+    except (OSError, ValueError):
+        return False
+    while True:
+        with suppress(KeyboardInterrupt):  # Ctrl-C is for the pager
+            shown.communicate(text)
+            return True
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:

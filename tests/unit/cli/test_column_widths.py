@@ -21,13 +21,13 @@ words = st.text(alphabet=st.sampled_from("ab:-/._\uac00"), min_size=1, max_size=
 cells = st.lists(words, min_size=1, max_size=4).map(" ".join)
 
 
-def drawn(rows: Sequence[tuple[str, ...]], plugin: int, head: tuple[str, ...] = HEAD) -> list[str]:
-    return [line.plain for line in Layout.of(head, rows, plugin).lines()]
+def drawn(rows: Sequence[tuple[str, ...]], width: int, head: tuple[str, ...] = HEAD) -> list[str]:
+    return [line.plain for line in Layout.of(head, rows, width).lines()]
 
 
-@pytest.mark.parametrize("plugin", [20, 40, 80, 120, 300])
-def test_no_id_is_broken_at_any_width(plugin: int):
-    lines = drawn(ROWS, plugin)
+@pytest.mark.parametrize("width", [20, 40, 80, 120, 300])
+def test_no_id_is_broken_at_any_width(width: int):
+    lines = drawn(ROWS, width)
     for row in ROWS:
         for word in " ".join(row).split(" "):
             assert any(word in line for line in lines), (word, lines)
@@ -55,12 +55,12 @@ def test_a_column_of_many_words_is_folded_between_them():
 
 
 @given(st.lists(st.tuples(cells, cells, cells), min_size=1, max_size=5), st.integers(5, 200))
-def test_every_word_is_whole_and_only_a_long_word_leaves_the_width(rows: list[tuple[str, ...]], plugin: int):
+def test_every_word_is_whole_and_only_a_long_word_leaves_the_width(rows: list[tuple[str, ...]], width: int):
     head = ("id", "what", "more")
-    lines = drawn(rows, plugin, head)
+    lines = drawn(rows, width, head)
     found = " ".join(lines).split()
     for row in rows:
         for word in " ".join(row).split(" "):
             assert word in found
     longest = max(cell_len(word) for word in found)
-    assert all(cell_len(line) <= max(plugin, longest + len("  what  ")) for line in lines)
+    assert all(cell_len(line) <= max(width, longest + len("  what  ")) for line in lines)

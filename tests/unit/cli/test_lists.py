@@ -14,8 +14,7 @@ import pytest
 from oauthbroker import cli
 from oauthbroker.cli.output.json_output import ListAnswer, dumped
 from oauthbroker.cli.output.options import LIMIT
-from oauthbroker.cli.output.pager import page
-from oauthbroker.cli.output.tables import Table, table
+from oauthbroker.cli.output.tables import Table, page
 from oauthbroker.cli.stored_records import Listing
 
 NUMBERS = Listing[int](
@@ -113,7 +112,9 @@ def test_only_a_list_longer_than_the_terminal_is_paged(
     ours, theirs = pty.openpty() if terminal else os.pipe()
     with os.fdopen(theirs, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        table(("number", "name"), [(str(it), "x") for it in range(rows)], paged=paged)
+        made = Table(("number", "name"), paged=paged)
+        made.add([(str(it), "x") for it in range(rows)])
+        made.end()
         stream.flush()
         assert is_paged is seen.exists()
         screen = "" if is_paged else os.read(ours, 65_536).decode()

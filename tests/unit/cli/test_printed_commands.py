@@ -11,7 +11,7 @@ import pytest
 
 import oauthbroker
 from oauthbroker import cli
-from oauthbroker.cli.output.commands_here import name_config, read_config, runnable
+from oauthbroker.cli.output.commands_here import config_in, name_config, runnable
 from oauthbroker.core.printed_commands import WITHOUT_CONFIG, with_config
 from tests.kit.all_commands import commands
 
@@ -44,7 +44,7 @@ def test_the_folder_is_quoted_and_named_once(text: str, said: str) -> None:
 
 @pytest.mark.parametrize("words", [["--config", "there"], ["-c", "there"], ["--config=there"]])
 def test_the_option_is_read_in_each_of_its_forms(words: list[str]) -> None:
-    read_config(["doctor", *words])
+    name_config(config_in(["doctor", *words]))
     try:
         assert "`oauthbroker init --config there`" == runnable("`oauthbroker init`")
     finally:

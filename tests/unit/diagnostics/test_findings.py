@@ -11,11 +11,11 @@ import pytest
 from oauthbroker.diagnostics import findings
 from oauthbroker.diagnostics.findings import Finding, Sessions, Severity
 from oauthbroker.diagnostics.forecast import AppFacts, Forecast, Outlook
-from oauthbroker.diagnostics.grant_findings import of_grants
 from oauthbroker.events.port import Depth
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.registered_client import RegisteredClient
+from tests.unit.diagnostics.kit import of_grants
 from tests.unit.records.kit import grant
 
 NOW = datetime(2026, 2, 1, 9, tzinfo=UTC)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.diagnostics.forecast import REASONS, AppFacts, Why, forecast
+from oauthbroker.diagnostics.forecast import REASONS, AppFacts, Why
 from oauthbroker.diagnostics.inspection import Inspection
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.static_credential import Placement, StaticCredential
@@ -22,6 +22,7 @@ from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
 from tests.kit.samples import app_with
+from tests.unit.diagnostics.kit import forecast
 from tests.unit.records.kit import grant
 
 NOW = datetime(2026, 2, 1, 9, tzinfo=UTC)
