@@ -158,8 +158,10 @@ class Pools:
         try:
             while (refused := await self._refused()) is not None and (is_broken or not re.search(FULL, str(refused))):
                 tries += 1
-                if tries > 1 and SystemClock.monotonic() - began >= WAIT_SECONDS and self._away is None:
-                    self._away = refused
+                is_known, is_late = self._away is not None, SystemClock.monotonic() - began >= WAIT_SECONDS
+                if is_known or (tries > 1 and is_late):
+                    self._away = refused  # the cause may be another one than at first
+                if self._away is not None and not is_known:
                     self._begin(self._pool.close(timeout=SOON_SECONDS))  # who waits for a connection is told so
                     for connection in self._in_use:  # and who waits for an answer
                         self._begin(_ended(connection, answers=SILENT in str(refused)))

@@ -48,6 +48,29 @@ async def test_calls_fail_with_the_cause_once_the_database_is_known_to_be_away(
     assert await is_at_once(pools)
 
 
+async def test_calls_fail_with_the_cause_of_now_after_another_one_has_begun_the_outage(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    causes = ["connection refused", "connection refused", "the database system is starting up"]
+    newest_known = asyncio.Event()
+
+    async def refused() -> psycopg.Error:
+        if len(causes) > 1:
+            return psycopg.OperationalError(causes.pop(0))
+        newest_known.set()
+        return psycopg.OperationalError(causes[0])
+
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(module, "PROBE_SECONDS", 0)
+    monkeypatch.setattr(pools, "_refused", refused)
+    pools.suspect()
+    async with asyncio.timeout(30):
+        await newest_known.wait()
+    await asyncio.sleep(0)
+    with pytest.raises(psycopg.OperationalError, match="starting up"):
+        await taken(pools)
+
+
 async def test_a_server_that_is_full_takes_no_connection_away_from_a_slow_statement(
     pools: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
