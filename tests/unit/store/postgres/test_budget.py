@@ -6,7 +6,7 @@ from pathlib import Path
 
 import oauthbroker.store.postgres
 
-MOST_LINES = 2_294
+MOST_LINES = 2_293
 MOST_IN_A_FILE = 300
 
 
