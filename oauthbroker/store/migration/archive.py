@@ -18,6 +18,7 @@ from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.core.refused import Refused
+from oauthbroker.core.strict_json import json_object
 from oauthbroker.store.format.entry_names import is_name
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.migration.copying import CopiedKind, RecordDigest, opens, place_of
@@ -255,11 +256,8 @@ def _newer(what: str) -> str:
 
 
 def _parsed(line: bytes | bytearray) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+    found = json_object(line)
+    if found is None:
         raise Refused(DAMAGED)
     return found
 
