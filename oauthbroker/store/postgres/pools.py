@@ -151,15 +151,15 @@ class Pools:
 
     async def _until_back(self, *, is_broken: bool) -> None:
         """Wait until the database accepts connections. A pool that has lost one may have lost all."""
-        tries, began = 0, SystemClock.monotonic()
+        tries, began, accepts = 0, SystemClock.monotonic(), False
         try:
             while (refused := await self._refused()) is not None and (is_broken or not re.search(FULL, str(refused))):
-                tries += 1
+                tries, accepts = tries + 1, accepts or SILENT in str(refused)
                 if tries > 1 and SystemClock.monotonic() - began >= WAIT_SECONDS:
                     if self._away is None:
                         self._begin(self._pool.close(timeout=SOON_SECONDS))  # who waits for a connection is told so
                         for connection in self._in_use:  # and who waits for an answer
-                            self._begin(_ended(connection, answers=SILENT in str(refused)))
+                            self._begin(_ended(connection, asked=accepts))
                     self._away = refused  # the cause of now
                 self._looked.set()
                 await asyncio.sleep(SystemClock().jitter(PROBE_SECONDS / 2, PROBE_SECONDS))
@@ -212,10 +212,10 @@ def _of_other_pools(record: logging.LogRecord) -> bool:
     return record.levelno < logging.WARNING or "oauthbroker" not in record.getMessage()
 
 
-async def _ended(connection: _PooledConnection, *, answers: bool) -> None:
-    """End the statement of a connection. A server that `answers` is asked first: cut off, it would go on to wait for a
-    lock, and run the statement long afterwards."""
-    if answers:
+async def _ended(connection: _PooledConnection, *, asked: bool) -> None:
+    """End the statement of a connection. A server that accepts connections is asked first: cut off, it would go on to
+    wait for a lock, and run the statement long afterwards."""
+    if asked:
         with suppress(psycopg.Error, OSError):
             await connection.cancel_safe(timeout=CANCEL_SECONDS)
     _cut(connection)
