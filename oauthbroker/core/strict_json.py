@@ -63,6 +63,15 @@ def decode_object(
     return value
 
 
+def json_object(text: str | bytes | bytearray) -> dict[str, Json] | None:
+    """Return the object in a text of our own or of an operator's service, None for anything else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def decode_leniently(body: bytes, *, first_wins: bool = False) -> Json:
     """Decode a document that `decode_json` refuses, to save a text from it. No number is read: each is 0. Of equal
     names the last one counts, or the first one. Raises ValueError, also for too many values, and RecursionError."""

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.strict_json import json_object
 from oauthbroker.key_services.outside import MOST_BYTES, SECONDS, asked
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.protocol.network.api_request import ApiRequest
@@ -50,11 +51,8 @@ class AwsService:
         """Return the members of the answer. Raises `ServiceRefused`, and as `asked` does."""
         request = self._signed(operation, members)
         status, body = asked(lambda transport: _tried(transport, request), self.proxy, self.about)
-        try:
-            said = json.loads(body)
-        except (ValueError, RecursionError):
-            said = None
-        if not isinstance(said, dict):
+        said = json_object(body)
+        if said is None:
             raise self.unusable(f"status {status}, and its answer cannot be read")
         if status != 200:
             raise ServiceRefused(_code(said))

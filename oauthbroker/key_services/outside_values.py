@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.core.strict_json import json_object
 from oauthbroker.key_services.aws_service import AwsService, ServiceRefused
 from oauthbroker.key_services.vault import VaultClient
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
@@ -72,16 +72,9 @@ class OutsideValues:
         except ServiceRefused as refused:
             failed = _gone(value) if refused.code in _GONE else service.unusable(refused.code)
         else:
-            return {"": text, **_members(text)}
+            members = json_object(text) if isinstance(text, str) else None
+            return {"": text, **(members or {})}
         raise failed
-
-
-def _members(text: object) -> Mapping[str, Any]:
-    try:
-        said = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        said = None
-    return said if isinstance(said, dict) else {}
 
 
 def _gone(value: OutsideValue) -> BrokerError:

@@ -8,7 +8,6 @@ keyring gets a new data key instead, which the newest version of the transit key
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.core.strict_json import json_object
 from oauthbroker.key_services.outside import MOST_BYTES, SECONDS, asked
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.protocol.messages import Method, ProviderRequest, ProviderResponse
@@ -67,10 +67,7 @@ class VaultClient:
         """Return the `data` of an answer. Raises `keyUnknown` for a refusal, and for one that cannot be read."""
         if answer.status != 200:
             raise self.unusable(_REFUSED.get(answer.status, f"status {answer.status}"))
-        try:
-            found = json.loads(answer.body)["data"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            found = None
+        found = (json_object(answer.body) or {}).get("data")
         if not isinstance(found, dict):
             raise self.unusable(_UNREADABLE)
         return found

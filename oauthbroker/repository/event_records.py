@@ -32,10 +32,9 @@ class EventRecords:
         entry = await self._store.get(self._store.key(KIND, event_id))
         return None if entry is None else _open(entry)
 
-    async def all(self) -> AsyncIterator[AgentEvent]:
+    def all(self) -> AsyncIterator[AgentEvent]:
         """Yield every readable event, unordered."""
-        async for event in readable_records(self._store.scan(KIND), _open, self._on_damage):
-            yield event
+        return readable_records(self._store.scan(KIND), _open, self._on_damage)
 
     async def drop(self, event_id: str) -> None:
         """Delete the event's body, in any state. Idempotent."""

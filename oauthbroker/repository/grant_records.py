@@ -154,10 +154,9 @@ class GrantRecords:
             self.newest_seen.forget(versioned.record)
         await self._store.untag(versioned.entry, self._tags.of(versioned.record))
 
-    async def grants(self) -> AsyncIterator[Versioned[Grant]]:
+    def grants(self) -> AsyncIterator[Versioned[Grant]]:
         """Yield every readable grant. A damaged one hides no other."""
-        async for versioned in readable_records(self._store.scan("grants"), self._open_grant, self._on_damage):
-            yield versioned
+        return readable_records(self._store.scan("grants"), self._open_grant, self._on_damage)
 
     async def grant_heads(self, app: str | None = None) -> AsyncIterator[GrantHead]:
         """Yield the heads of all readable grants, or of those of an app."""
@@ -166,7 +165,7 @@ class GrantRecords:
             if app in {None, head.key.app}:
                 yield head
 
-    async def grants_that_name(self, subject: str) -> AsyncIterator[tuple[GrantHead, Grant | None]]:
+    def grants_that_name(self, subject: str) -> AsyncIterator[tuple[GrantHead, Grant | None]]:
         """Yield the heads of all readable grants, each with the grant if the record has this text anywhere. An erasure
         must not miss one: tags name neither who asked for a grant nor what a restored copy has lost."""
 
@@ -174,8 +173,7 @@ class GrantRecords:
             return self._open_head(entry), self._open_grant(entry).record if text in entry.body else None
 
         text = codec.text_in_plaintext(subject)
-        async for found in readable_records(self._store.scan("grants"), read, self._on_damage):
-            yield found
+        return readable_records(self._store.scan("grants"), read, self._on_damage)
 
     async def count_grants(self) -> int:
         """Count the grants, without opening them."""
@@ -233,15 +231,13 @@ class GrantRecords:
             (place, found is not None and found.record.key.app == app) async for place, found in first
         )
 
-    async def grants_of_app(self, app: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
+    def grants_of_app(self, app: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
         """Yield the readable grants of an app. The others are noted in `unread`, unless their seal does not open."""
-        async for versioned in self._with(self._tags.app(app), unread):
-            yield versioned
+        return self._with(self._tags.app(app), unread)
 
-    async def grants_with(self, who: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
+    def grants_with(self, who: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
         """Do the same for grants that belong to a subject, or that it agreed to."""
-        async for versioned in self._with(self._tags.who(who), unread):
-            yield versioned
+        return self._with(self._tags.who(who), unread)
 
     async def unreadable_of(self, who: str) -> int:
         """Count the grants of a subject, or that it agreed to, which cannot be read, for any reason."""
@@ -251,10 +247,9 @@ class GrantRecords:
             pass
         return len({*skipped, *unread})
 
-    async def grants_ending(self, day: date) -> AsyncIterator[Versioned[Grant]]:
+    def grants_ending(self, day: date) -> AsyncIterator[Versioned[Grant]]:
         """Yield the readable grants whose users are to be told on that day (UTC) that they end."""
-        async for versioned in self._with(self._tags.ending(day), None):
-            yield versioned
+        return self._with(self._tags.ending(day))
 
     def notice_id(self, grant: Grant, end: datetime) -> str:
         """Return the id of the notice of this end: the same for a grant whose store has lost that it was given."""
@@ -262,11 +257,11 @@ class GrantRecords:
 
     async def grant_of_notice(self, notice: str) -> Versioned[Grant] | None:
         """Return the grant whose notice has this id."""
-        async for versioned in self._with(self._tags.notice(notice), None):
+        async for versioned in self._with(self._tags.notice(notice)):
             return versioned
         return None
 
-    async def _with(self, tag: Tag, unread: Unread | None) -> AsyncIterator[Versioned[Grant]]:
+    async def _with(self, tag: Tag, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
         """Yield the readable grants with a tag. A tag that the grant has no longer is removed."""
         async for versioned in readable_records(self._store.find(tag), self._open_grant, self._on_damage, unread):
             if tag in self._tags.of(versioned.record):

@@ -159,10 +159,9 @@ class Repository(GrantRecords):
         await self.markers.unmark(versioned.entry.key)
         await self.drop_session(versioned)
 
-    async def sessions(self) -> AsyncIterator[Versioned[AuthSession]]:
+    def sessions(self) -> AsyncIterator[Versioned[AuthSession]]:
         """Yield every readable session. A damaged one hides no other."""
-        async for versioned in readable_records(self._store.scan("sessions"), self._open_session, self._on_damage):
-            yield versioned
+        return readable_records(self._store.scan("sessions"), self._open_session, self._on_damage)
 
     def _open_session(self, entry: Entry, locator: str | None = None) -> Versioned[AuthSession]:
         """Parse a session, and check that it is in its place. An entry that was read as that of a locator has its

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import json
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +24,7 @@ from oauthbroker.repository.store_age import PLACE, StoreAge
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.migration import age
 from oauthbroker.store.migration.archive import ArchiveReader, Export, Import
-from oauthbroker.store.migration.copying import CopiedKind, bytes_of
+from oauthbroker.store.migration.copying import CopiedKind, RecordDigest
 from oauthbroker.store.migration.raw import RawRecord
 from oauthbroker.store.posix.migration_marker import MigrationState
 from oauthbroker.testing import Canaries, IdentityProvider
@@ -161,13 +161,12 @@ def with_member(number: int, **members: Any) -> Callable[[list[bytes]], list[byt
 
 def with_fitting_digests(lines: list[bytes]) -> list[bytes]:
     """Give the archive the last line that its writer would have given it."""
-    kinds: dict[str, tuple[int, Any]] = {}
+    kinds = defaultdict[str, RecordDigest](RecordDigest)
     for each in map(json.loads, lines[1:-1]):
-        record = RawRecord(each["name"], base64.b64decode(each["record"]), frozenset(map(tuple, each["tags"])))
-        count, digest = kinds.get(each["kind"], (0, hashlib.sha256()))
-        digest.update(bytes_of(record))
-        kinds[each["kind"]] = count + 1, digest
-    return [*lines[:-1], encoded({"kinds": {kind: [n, it.hexdigest()] for kind, (n, it) in kinds.items()}})]
+        tags = frozenset(map(tuple, each["tags"]))
+        kinds[each["kind"]].add(RawRecord(each["name"], base64.b64decode(each["record"]), tags))
+    found = [digest.of(kind) for kind, digest in kinds.items()]
+    return [*lines[:-1], encoded({"kinds": {each.kind: [each.records, each.digest] for each in found}})]
 
 
 REFUSED_TEXTS: dict[str, tuple[str, Callable[[list[bytes]], list[bytes]]]] = {

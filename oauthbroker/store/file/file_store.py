@@ -182,8 +182,8 @@ class FileStore(KeyedStore):
     async def _is_unreadable(self, key: Key) -> bool:
         try:
             await self.get(key)
-        except BrokerError as error:
-            return not error.code.retryable
+        except BrokerError:  # of a sector of the disk, too
+            return True
         return False
 
     async def labelled(

@@ -18,7 +18,7 @@ from oauthbroker.store.file.tags import TagFiles
 from oauthbroker.store.format.entry_names import fingerprint, is_name
 from oauthbroker.store.format.port import Conflict, Entry, Key, Reservation, Tag
 from oauthbroker.store.format.seal import HEADER, KID, MAGIC, MAX_RECORD, UNOPENED, generation_of, record_size
-from oauthbroker.store.keys.keyring_file import KEYRING, KEYRING_LIMIT
+from oauthbroker.store.keys.keyring_home import KEYRING, KEYRING_LIMIT
 from oauthbroker.store.keys.live_keyring import LiveKeyring
 from oauthbroker.store.posix.atomic_files import create_whole, drop_temp, new_temp, write_file
 from oauthbroker.store.posix.checked_files import close, content_of, read_file

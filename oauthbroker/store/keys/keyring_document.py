@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
@@ -13,6 +12,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from oauthbroker.core.clock import from_iso
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.strict_json import json_object
 from oauthbroker.store.format.seal import length_prefixed
 from oauthbroker.store.keys.key_encryption_keys import KeyProvider
 
@@ -146,11 +146,8 @@ def contents_context(store_id: str) -> bytes:
 def members_of(text: bytes) -> Mapping[str, Any]:
     """Return the members of a keyring's document. Raises `storeFormat` for a store of another format, and `keyMismatch`
     for a document that is no keyring."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
+    document = json_object(text)
+    if document is None:
         raise damaged()
     found = document.get("format")
     if found != FORMAT:

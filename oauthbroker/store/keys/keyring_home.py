@@ -10,8 +10,13 @@ from pathlib import Path
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.keys.keyring import KeyProvider, Keyring
-from oauthbroker.store.keys.keyring_file import read_keyring, replace_keyring, write_keyring
+from oauthbroker.store.keys.keyring_document import keyring_missing
+from oauthbroker.store.posix.atomic_files import create_whole, lock_soon
+from oauthbroker.store.posix.checked_files import check_folder, closing, content_of
+from oauthbroker.store.posix.folders import has_records, open_data
 from oauthbroker.store.posix.system_calls import Fs, at_border
+
+KEYRING, KEYRING_LIMIT = "keyring", 1024 * 1024  # the name of its file, and the most bytes in it
 
 
 class KeyringHome(ABC):
@@ -67,13 +72,38 @@ class KeyringFile(KeyringHome):
         self._path, self._fs = path, fs or Fs()
 
     def keep(self, ring: Keyring) -> bool:
-        """Make the folders above the file, too."""
-        return at_border(partial(write_keyring, self._fs, self._path, ring.document()))
+        """Make the folders above the file, too. A lock on the last one lets one writer win."""
+        return at_border(partial(self._created, ring.document()))
 
     def read(self) -> bytes | None:
-        return at_border(partial(read_keyring, self._fs, self._path))
+        return at_border(self._content)
 
     def replace(self, before: bytes, ring: Keyring) -> None:
         if self.read() != before:
             raise BrokerError(Code.STORE_LOCKED, note="another process has changed the keyring")
-        at_border(partial(replace_keyring, self._fs, self._path, ring.document()))
+        at_border(partial(self._replaced, ring.document()))
+
+    def _created(self, text: bytes) -> bool:
+        with closing(self._fs, open_data(self._fs, self._path.parent.parent)) as folder:
+            lock_soon(self._fs, folder)
+            if self._path.name in self._fs.listdir(folder) or has_records(self._fs, folder):
+                return False
+            create_whole(self._fs, folder, self._path.name, text)
+        return True
+
+    def _content(self) -> bytes | None:
+        try:
+            folder = self._fs.open_root(self._path.parent)
+        except FileNotFoundError:
+            return None
+        with closing(self._fs, folder):
+            check_folder(self._fs.fstat(folder), self._path.parent.name)
+            document = content_of(self._fs, folder, self._path.name, KEYRING_LIMIT)
+            if document is None and has_records(self._fs, folder):
+                raise keyring_missing(f"keyring: {self._path}")
+            return document
+
+    def _replaced(self, text: bytes) -> None:
+        with closing(self._fs, self._fs.open_root(self._path.parent)) as folder:
+            check_folder(self._fs.fstat(folder), self._path.parent.name)
+            create_whole(self._fs, folder, self._path.name, text)

@@ -7,9 +7,9 @@ open for brokers until an operator accepts it.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
@@ -18,10 +18,11 @@ from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.core.refused import Refused
+from oauthbroker.core.strict_json import json_object
 from oauthbroker.store.format.entry_names import is_name
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.store.migration.copying import CopiedKind, bytes_of, opens, place_of
-from oauthbroker.store.migration.raw import PAGE, RawRecord, RawStore, counted, pages_of
+from oauthbroker.store.migration.copying import CopiedKind, RecordDigest, opens, place_of
+from oauthbroker.store.migration.raw import PAGE, RawRecord, RawStore, counted, records_of
 from oauthbroker.store.posix.folders import check_whole
 from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 
@@ -80,18 +81,15 @@ class Export:
         yield _line({"kinds": {each.kind: [each.records, each.digest] for each in self.kinds}})
 
     def _lines_of(self, kind: str, count: Count) -> Iterator[bytes]:
-        digest, records = hashlib.sha256(), 0
-        for page in pages_of(self.store, kind):
-            count.add(len(page))
-            for each in page:
-                if not opens(self.ring, kind, each, self.known):
-                    self.damaged.append(place_of(kind, each))
-                    continue
-                digest.update(bytes_of(each))
-                records += 1
-                record = base64.b64encode(each.record).decode()
-                yield _line({"kind": kind, "name": each.name, "record": record, "tags": sorted(each.tags)})
-        self.kinds.append(CopiedKind(kind=kind, records=records, digest=digest.hexdigest()))
+        digest = RecordDigest()
+        for each in records_of(self.store, kind, count):
+            if not opens(self.ring, kind, each, self.known):
+                self.damaged.append(place_of(kind, each))
+                continue
+            digest.add(each)
+            record = base64.b64encode(each.record).decode()
+            yield _line({"kind": kind, "name": each.name, "record": record, "tags": sorted(each.tags)})
+        self.kinds.append(digest.of(kind))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -190,7 +188,7 @@ class Import:
         return compared
 
     def _checked(self, read: Read) -> tuple[ArchiveHead, dict[str, CopiedKind]]:
-        heads, rings, found = list[ArchiveHead](), list[Keyring](), dict[str, tuple[int, Any]]()
+        heads, rings, found = list[ArchiveHead](), list[Keyring](), defaultdict[str, RecordDigest](RecordDigest)
 
         def begun(head: ArchiveHead) -> None:
             self._check_place(head)
@@ -198,16 +196,14 @@ class Import:
             rings.append(self.opened(head.keyring))
 
         def check(kind: str, records: list[RawRecord]) -> None:
-            count, digest = found.get(kind, (0, hashlib.sha256()))
             for each in records:
                 if not opens(rings[0], kind, each, self.known):
                     raise Refused(DAMAGED)
-                digest.update(bytes_of(each))
-            found[kind] = count + len(records), digest
+                found[kind].add(each)
 
         reader = ArchiveReader(known=self.known, begun=begun, found=check)
         read(reader)
-        kinds = {kind: CopiedKind(kind=kind, records=n, digest=it.hexdigest()) for kind, (n, it) in found.items()}
+        kinds = {kind: digest.of(kind) for kind, digest in found.items()}
         wanted = {kind: (n, digest) for kind, (n, digest) in (reader.kinds or {}).items() if n}
         if reader.kinds is None or wanted != {kind: (it.records, it.digest) for kind, it in kinds.items()}:
             raise Refused(DAMAGED)
@@ -223,14 +219,11 @@ class Import:
 
     def _compared(self, kind: str, kinds: Mapping[str, CopiedKind], count: Count) -> CopiedKind:
         """Compare the records of a kind in the target with those that were opened. Raises `recordCorrupt`."""
-        digest, records = hashlib.sha256(), 0
-        for page in pages_of(self.target, kind):
-            records += len(page)
-            count.add(len(page))
-            for each in page:
-                digest.update(bytes_of(each))
-        found = CopiedKind(kind=kind, records=records, digest=digest.hexdigest())
-        if found != kinds.get(kind, CopiedKind(kind=kind, records=0, digest=hashlib.sha256().hexdigest())):
+        digest = RecordDigest()
+        for each in records_of(self.target, kind, count):
+            digest.add(each)
+        found = digest.of(kind)
+        if found != kinds.get(kind, RecordDigest().of(kind)):
             note = f"{kind} are not those of the archive: empty {self.target.word} and import again"
             raise BrokerError(Code.RECORD_CORRUPT, note=note)
         return found
@@ -263,11 +256,8 @@ def _newer(what: str) -> str:
 
 
 def _parsed(line: bytes | bytearray) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+    found = json_object(line)
+    if found is None:
         raise Refused(DAMAGED)
     return found
 

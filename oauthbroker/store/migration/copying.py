@@ -44,6 +44,22 @@ class CopiedKind:
     removed: int = 0
 
 
+class RecordDigest:
+    """The count and the digest of some records of a kind, which are added in the order of their names."""
+
+    def __init__(self) -> None:
+        self._records, self._digest = 0, hashlib.sha256()
+
+    def add(self, found: RawRecord) -> None:
+        tags = [f"{label} {value}".encode() for label, value in sorted(found.tags)]
+        self._digest.update(length_prefixed(found.name.encode(), found.record, *tags))
+        self._records += 1
+
+    def of(self, kind: str, *, written: int = 0, removed: int = 0) -> CopiedKind:
+        digest = self._digest.hexdigest()
+        return CopiedKind(kind=kind, records=self._records, digest=digest, written=written, removed=removed)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
     """The result of a copy. `damaged` are the records that do not open, as `kind/first digits`: they were left out."""
@@ -160,13 +176,13 @@ class Migration:
         return Copied(kinds=[self._copied(kind, damaged, count) for kind in self.kinds], damaged=damaged)
 
     def _copied(self, kind: str, damaged: list[str], count: Count) -> CopiedKind:
-        digest, records, written, removed = hashlib.sha256(), 0, 0, 0
+        digest, written, removed = RecordDigest(), 0, 0
         for page, there in self._pages(kind):
             known, whole = {each.name: each for each in there}, list[RawRecord]()
             for each in page:
                 if each == known.get(each.name) or opens(self.ring, kind, each, self.kinds):
                     whole.append(each)
-                    digest.update(bytes_of(each))
+                    digest.add(each)
                 else:
                     damaged.append(place_of(kind, each))
             changed = [each for each in whole if each != known.get(each.name)]
@@ -175,22 +191,21 @@ class Migration:
                 self.target.write(kind, changed)
             if gone:
                 self.target.remove(kind, sorted(gone))
-            records, written, removed = records + len(whole), written + len(changed), removed + len(gone)
+            written, removed = written + len(changed), removed + len(gone)
             count.add(len(page))
-        return CopiedKind(kind=kind, records=records, digest=digest.hexdigest(), written=written, removed=removed)
+        return digest.of(kind, written=written, removed=removed)
 
     def _compared(self, copied: CopiedKind, damaged: Collection[str], count: Count) -> CopiedKind:
         """Open every record of the target and compare it with the source. Raises `recordCorrupt`."""
-        digest, records = hashlib.sha256(), 0
+        digest = RecordDigest()
         for page, there in self._pages(copied.kind):
             whole = [each for each in page if place_of(copied.kind, each) not in damaged]
             if whole != there or not all(opens(self.ring, copied.kind, each, self.kinds) for each in there):
                 raise BrokerError(Code.RECORD_CORRUPT, note=f"the copy of {copied.kind} is not equal: copy again")
-            records += len(there)
             for each in there:
-                digest.update(bytes_of(each))
+                digest.add(each)
             count.add(len(page))
-        return replace(copied, records=records, digest=digest.hexdigest())
+        return digest.of(copied.kind, written=copied.written, removed=copied.removed)
 
     def _pages(self, kind: str) -> Iterator[tuple[list[RawRecord], list[RawRecord]]]:
         """Yield the records of both stores between the same names."""
@@ -233,8 +248,3 @@ def body_of(ring: Keyring, kind: str, found: RawRecord, kinds: Collection[str]) 
 
 def place_of(kind: str, found: RawRecord) -> str:
     return f"{kind}/{found.name[:16]}"
-
-
-def bytes_of(found: RawRecord) -> bytes:
-    tags = [f"{label} {value}".encode() for label, value in sorted(found.tags)]
-    return length_prefixed(found.name.encode(), found.record, *tags)

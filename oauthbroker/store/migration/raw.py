@@ -93,9 +93,11 @@ def counted(store: RawStore, kinds: Collection[str], what: str, report: Progress
     return Count(what, sum(map(store.count, kinds)), report)
 
 
-def pages_of(store: RawStore, kind: str) -> Iterator[list[RawRecord]]:
-    """Yield all records of a kind in the order of their names."""
+def records_of(store: RawStore, kind: str, count: Count | None = None) -> Iterator[RawRecord]:
+    """Yield all records of a kind in the order of their names, and add them to a count."""
     after = ""
     while page := store.records(kind, after, limit=PAGE):
-        yield page
+        if count is not None:
+            count.add(len(page))
+        yield from page
         after = page[-1].name

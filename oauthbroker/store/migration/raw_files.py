@@ -16,7 +16,7 @@ from oauthbroker.store.file.tags import TagFiles
 from oauthbroker.store.format.entry_names import is_name
 from oauthbroker.store.format.port import Key, Tag
 from oauthbroker.store.format.seal import MAX_RECORD
-from oauthbroker.store.keys.keyring_file import KEYRING, KEYRING_LIMIT
+from oauthbroker.store.keys.keyring_home import KEYRING, KEYRING_LIMIT
 from oauthbroker.store.migration.raw import LAST, RawRecord
 from oauthbroker.store.migration.tags_by_name import TagsByName
 from oauthbroker.store.posix.atomic_files import create_whole, drop_temp, new_temp, replacing, write_file

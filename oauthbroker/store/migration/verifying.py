@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.store.migration.copying import CopiedKind, body_of, bytes_of, place_of
-from oauthbroker.store.migration.raw import RawRecord, RawStore, counted, pages_of
+from oauthbroker.store.migration.copying import CopiedKind, RecordDigest, body_of, place_of
+from oauthbroker.store.migration.raw import RawRecord, RawStore, counted, records_of
 
 
 class Expected(NamedTuple):
@@ -37,12 +36,6 @@ class VerifiedStore:
     leftovers: list[tuple[str, str]]
 
 
-class _Look(NamedTuple):
-    records: int
-    digest: str
-    faults: dict[str, str]
-
-
 def verify(
     store: RawStore, ring: Keyring, kinds: Collection[str], describe: Describe, progress: Progress = unseen
 ) -> VerifiedStore:
@@ -51,10 +44,10 @@ def verify(
     found.faults.extend((kind, "its folder is missing") for kind in store.missing(kinds))
     count = counted(store, kinds, "records verified", progress)
     for kind in sorted(kinds, key=lambda kind: kind != _MARKERS):  # before the records that they lead to
-        look = _look(store, ring, kind, kinds, describe, count, marked)
-        again = _look(store, ring, kind, kinds, describe, None, set()).faults if look.faults else {}
-        found.faults.extend((place, what) for place, what in look.faults.items() if place in again)
-        found.kinds.append(CopiedKind(kind=kind, records=look.records, digest=look.digest))
+        copied, faults = _look(store, ring, kind, kinds, describe, count, marked)
+        again = _look(store, ring, kind, kinds, describe, None, set())[1] if faults else {}
+        found.faults.extend((place, what) for place, what in faults.items() if place in again)
+        found.kinds.append(copied)
         _note_left(found, kind, store.loose_tags(kind), "tags")
     order = list(kinds).index
     found.kinds.sort(key=lambda each: order(each.kind))
@@ -79,23 +72,19 @@ def _look(
     describe: Describe,
     count: Count | None,
     marked: set[str],
-) -> _Look:
-    """Read the records of a kind. Adds the names of markers to `marked`, and takes those away that lead here."""
-    digest, records, faults = hashlib.sha256(), 0, dict[str, str]()
-    for page in pages_of(store, kind):
-        names = {each.name for each in page}
+) -> tuple[CopiedKind, dict[str, str]]:
+    """Read the records of a kind, and return their digest, and their faults by place. Adds the names of markers to
+    `marked`, and takes those away that lead here."""
+    digest, faults = RecordDigest(), dict[str, str]()
+    for each in records_of(store, kind, count):
         if kind == _MARKERS:
-            marked |= names
+            marked.add(each.name)
         elif kind in _MARKED:
-            marked -= names
-        records += len(page)
-        for each in page:
-            digest.update(bytes_of(each))
-            if what := _fault(ring, kind, each, kinds, describe):
-                faults[place_of(kind, each)] = what
-        if count is not None:
-            count.add(len(page))
-    return _Look(records, digest.hexdigest(), faults)
+            marked.discard(each.name)
+        digest.add(each)
+        if what := _fault(ring, kind, each, kinds, describe):
+            faults[place_of(kind, each)] = what
+    return digest.of(kind), faults
 
 
 def _fault(ring: Keyring, kind: str, found: RawRecord, kinds: Collection[str], describe: Describe) -> str:

@@ -91,12 +91,14 @@ class Pools:
         finally:
             del self._in_use[connection]
             if connection.closed and pool is self._pool:
-                self._look(is_broken=True)
+                self.suspect(is_broken=True)
             await pool.putconn(connection)
 
-    def suspect(self) -> None:
-        """Look whether the database is away: no connection came in time, or no answer."""
-        self._look(is_broken=False)
+    def suspect(self, *, is_broken: bool = False) -> None:
+        """Look whether the database is away: no connection came in time, or no answer, or the pool `is_broken`."""
+        if self._probe is None and not self._closed:
+            self._looked.clear()
+            self._probe = self._begin(self._until_back(is_broken=is_broken))
 
     def cut_stuck(self) -> None:
         """Cut the connections whose statements have not even ended when they were cancelled."""
@@ -128,7 +130,7 @@ class Pools:
     def _gave_up(self, pool: _Pool) -> None:
         """Look for another pool in the place of one that could not connect."""
         if pool is self._pool:
-            self._look(is_broken=True)
+            self.suspect(is_broken=True)
 
     async def _taken(self) -> tuple[_Pool, _PooledConnection]:
         """Take a connection, from the next pool if that takes over meanwhile."""
@@ -147,22 +149,18 @@ class Pools:
                 if pool is self._pool and self._away is None:
                     raise
 
-    def _look(self, *, is_broken: bool) -> None:
-        if self._probe is None and not self._closed:
-            self._looked.clear()
-            self._probe = self._begin(self._until_back(is_broken=is_broken))
-
     async def _until_back(self, *, is_broken: bool) -> None:
         """Wait until the database accepts connections. A pool that has lost one may have lost all."""
-        tries, began = 0, SystemClock.monotonic()
+        tries, began, accepts = 0, SystemClock.monotonic(), False
         try:
             while (refused := await self._refused()) is not None and (is_broken or not re.search(FULL, str(refused))):
-                tries += 1
-                if tries > 1 and SystemClock.monotonic() - began >= WAIT_SECONDS and self._away is None:
-                    self._away = refused
-                    self._begin(self._pool.close(timeout=SOON_SECONDS))  # who waits for a connection is told so
-                    for connection in self._in_use:  # and who waits for an answer
-                        self._begin(_ended(connection, answers=SILENT in str(refused)))
+                tries, accepts = tries + 1, accepts or SILENT in str(refused)
+                if tries > 1 and SystemClock.monotonic() - began >= WAIT_SECONDS:
+                    if self._away is None:
+                        self._begin(self._pool.close(timeout=SOON_SECONDS))  # who waits for a connection is told so
+                        for connection in self._in_use:  # and who waits for an answer
+                            self._begin(_ended(connection, asked=accepts))
+                    self._away = refused  # the cause of now
                 self._looked.set()
                 await asyncio.sleep(SystemClock().jitter(PROBE_SECONDS / 2, PROBE_SECONDS))
             if tries or is_broken:
@@ -214,10 +212,10 @@ def _of_other_pools(record: logging.LogRecord) -> bool:
     return record.levelno < logging.WARNING or "oauthbroker" not in record.getMessage()
 
 
-async def _ended(connection: _PooledConnection, *, answers: bool) -> None:
-    """End the statement of a connection. A server that `answers` is asked first: cut off, it would go on to wait for a
-    lock, and run the statement long afterwards."""
-    if answers:
+async def _ended(connection: _PooledConnection, *, asked: bool) -> None:
+    """End the statement of a connection. A server that accepts connections is asked first: cut off, it would go on to
+    wait for a lock, and run the statement long afterwards."""
+    if asked:
         with suppress(psycopg.Error, OSError):
             await connection.cancel_safe(timeout=CANCEL_SECONDS)
     _cut(connection)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oauthbroker.core import strict_json
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.json_values import MOST_VALUES, ValueCounter, has_few_values
-from oauthbroker.core.strict_json import decode_json, decode_leniently
+from oauthbroker.core.strict_json import decode_json, decode_leniently, json_object
 
 MIB = 1024 * 1024
 TEXTS = st.text('ab"\\[{,: \n\r\u2222é', max_size=8)
@@ -80,3 +80,9 @@ def test_a_long_text_with_json_in_it_is_one_value() -> None:
     assert has_few_values(body, 2)
     counter = ValueCounter(2)
     assert all(counter.feed(body[at : at + 4095]) for at in range(0, len(body), 4095))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"a"', "[" * 100_000, b"\xff", b'{"a": 1}\n{}'])
+def test_what_is_no_object_is_none(text: str | bytes) -> None:
+    assert json_object(text) is None
+    assert {"a": [1]} == json_object(b'{"a": [1]}')

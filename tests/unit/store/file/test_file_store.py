@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections import Counter
 from functools import partial
@@ -419,6 +420,21 @@ async def test_a_disk_that_fails_ends_a_search_and_a_damaged_entry_does_not(
     with pytest.raises(BrokerError) as raised:
         assert [each async for each in store.find(tag)]
     assert Code.STORE_UNAVAILABLE is raised.value.code
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES], ids=errno.errorcode.get)
+async def test_a_search_names_an_entry_that_the_disk_does_not_give(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    tag = store.tag("grants", "app", "mail")
+    place = (await store.put(store.key("grants", "a"), b"x", expect=0, tags=[tag])).key
+
+    def unreadable(_: EntryFiles, __: Key) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(EntryFiles, "read", unreadable)
+    skipped = list[Key]()
+    assert ([], [place]) == ([each async for each in store.find(tag, skipped=skipped)], skipped)
 
 
 async def test_an_entry_that_needs_no_new_seal_is_no_unreadable_one(store: FileStore) -> None:

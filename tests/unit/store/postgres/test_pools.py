@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.postgres import pools as module
+from oauthbroker.store.postgres.connect_failures import SILENT
 from oauthbroker.store.postgres.pools import Pools
 
 
@@ -46,6 +48,54 @@ async def test_calls_fail_with_the_cause_once_the_database_is_known_to_be_away(
         failures = await asyncio.gather(*(taken(pools) for _ in range(3)), return_exceptions=True)
     assert all("No such file" in str(each) for each in failures), failures
     assert await is_at_once(pools)
+
+
+async def test_calls_fail_with_the_cause_of_now_after_another_one_has_begun_the_outage(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    causes = ["connection refused", "connection refused", "the database system is starting up"]
+    newest_known = asyncio.Event()
+
+    async def refused() -> psycopg.Error:
+        if len(causes) > 1:
+            return psycopg.OperationalError(causes.pop(0))
+        newest_known.set()
+        return psycopg.OperationalError(causes[0])
+
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(module, "PROBE_SECONDS", 0)
+    monkeypatch.setattr(pools, "_refused", refused)
+    pools.suspect()
+    async with asyncio.timeout(30):
+        await newest_known.wait()
+    await asyncio.sleep(0)
+    with pytest.raises(psycopg.OperationalError, match="starting up"):
+        await taken(pools)
+
+
+async def test_a_statement_is_asked_to_end_on_a_server_that_answered_a_connection_though_the_last_one_got_lost(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    causes, ended = [SILENT, "connection timeout expired"], asyncio.Event()
+
+    class Waiting:
+        async def cancel_safe(self, *, timeout: float) -> None:
+            ended.set()
+
+        def fileno(self) -> int:
+            raise psycopg.OperationalError("the connection is closed")
+
+    async def refused() -> psycopg.Error:
+        return psycopg.OperationalError(causes.pop(0) if len(causes) > 1 else causes[0])
+
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(module, "PROBE_SECONDS", 0)
+    monkeypatch.setattr(pools, "_refused", refused)
+    in_use: Any = {Waiting(): 0.0}
+    monkeypatch.setattr(pools, "_in_use", in_use)
+    pools.suspect()
+    async with asyncio.timeout(5):
+        await ended.wait()
 
 
 async def test_a_server_that_is_full_takes_no_connection_away_from_a_slow_statement(
