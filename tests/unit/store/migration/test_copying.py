@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.migration.copying import Migration, reopen
-from oauthbroker.store.migration.raw import PAGE
+from oauthbroker.store.migration.copying import Migration, RecordDigest, reopen
+from oauthbroker.store.migration.raw import PAGE, RawRecord
 from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 from oauthbroker.testing import TestClock
 from tests.kit.samples import NOW
@@ -310,3 +310,15 @@ def test_a_marker_is_read_as_it_was_written_and_nothing_else_is_one() -> None:
     for text in (b"", b"[]", mark.encoded().replace(b"oab-move-1", b"oab-move-2"), mark.encoded()[:-3]):
         assert Code.RECORD_CORRUPT is code_of(lambda text=text: MigrationMarker.decoded(text))
     assert mark != replace(mark, at="later")
+
+
+def test_a_digest_depends_on_each_part_of_a_record() -> None:
+    tags = frozenset({("who", "1" * 32)})
+    records = [RawRecord("a", b"x", tags), RawRecord("b", b"x", tags), RawRecord("a", b"y", tags)]
+    found = set[str]()
+    for each in (*records, RawRecord("a", b"x", frozenset())):
+        digest = RecordDigest()
+        digest.add(each)
+        assert 1 == digest.of("grants").records
+        found.add(digest.of("grants").digest)
+    assert 4 == len(found)
