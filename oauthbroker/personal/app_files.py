@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -16,6 +17,7 @@ from oauthbroker.core.dataclasses import dataclass, field
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.sentences import two_sentences
+from oauthbroker.grants.grants import Secrets
 from oauthbroker.personal.places import PORT, Places
 from oauthbroker.providers import presets
 
@@ -24,6 +26,7 @@ SECRET_KEY = "client_secret"
 PUBLIC = ("authMethod", "none")  # of a client without a secret
 MCP = "mcp"
 _ANSWERED = frozenset({"provider", "params", "flow", "client", "scopes", "subjectMode", "accounts", "owner"})
+_TRIED_SECRET: Final = "LOGIN_CLIENT_SECRET"  # a variable of the configuration that is tried; set for no process
 NAMED_LOCALHOST = frozenset({"microsoft"})  # takes a callback without https at the name `localhost` alone
 
 
@@ -80,6 +83,34 @@ def _host_of(issuer: str) -> str:
     scheme, _, rest = issuer.partition("://")
     host = rest.partition("/")[0]
     return host if scheme == "https" else f"{scheme}://{host}"
+
+
+class AppChange(NamedTuple):
+    """An app as it shall be, and its client secret if that is a new one. A login tries it first, so that a wrong client
+    id or secret changes nothing."""
+
+    name: str
+    resource: Mapping[str, Any]
+    secret: Secret | None = None
+
+    @contextmanager
+    def tried(self, places: Places, env: Mapping[str, str]) -> Iterator[tuple[Path, Mapping[str, str]]]:
+        """Give a configuration with the changed app alone, and its variables, for the block."""
+        resource: dict[str, Any] = dict(self.resource)
+        if self.secret is not None:
+            source = {"clientSecret": {"valueFrom": {"env": _TRIED_SECRET}}}
+            resource["spec"] = {**resource["spec"], "client": resource["spec"]["client"] | source}
+            env = {**env, _TRIED_SECRET: self.secret.reveal()}
+        with TemporaryDirectory(prefix=".login-", dir=places.root) as folder:  # beside the store, as the other one is
+            Path(folder, places.broker_file.name).write_bytes(places.broker_file.read_bytes())
+            Path(folder, "app.yaml").write_text(text_of(resource), "utf-8")
+            yield Path(folder), env
+
+    async def keep(self, places: Places, secrets: Secrets) -> None:
+        """Store the change. Raises Refused for an app that no server would take."""
+        if self.secret is not None:
+            await secrets.put(self.name, SECRET_KEY, self.secret)
+        write_app(places, self.name, self.resource)
 
 
 def read_app(places: Places, name: str) -> dict[str, Any]:

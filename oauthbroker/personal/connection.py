@@ -19,7 +19,7 @@ from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.local_turn import SUBJECT, local_turn
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.personal.command_lines import accounts_here, command_for, named
-from oauthbroker.personal.local_broker import open_local
+from oauthbroker.personal.local_broker import holds_no_app, open_local
 from oauthbroker.personal.places import Places
 from oauthbroker.providers import presets
 from oauthbroker.providers.credentials import credential_presets
@@ -118,8 +118,7 @@ async def opened(connection: LocalConnection) -> AsyncIterator[_Opened]:
     async with open_local(places, only={connection.app}) as running:
         oauth, parts = running.broker.oauth(local_turn(connection.app, connection.account)), running.parts
         if connection.app not in parts.apps:
-            text = f"{places.app_file(connection.app)} holds no app {connection.app}. Move it away"
-            raise LocalRefusedError(Code.OAUTH_APP_NOT_FOUND, f"{text}, then run: oauthbroker login {connection.app}")
+            raise LocalRefusedError(Code.OAUTH_APP_NOT_FOUND, holds_no_app(places, connection.app))
         app = parts.apps[connection.app]
         await _check_connected(connection, running, app)
         yield _Opened(oauth, app, parts.manager)

@@ -13,7 +13,7 @@ from oauthbroker.core.refused import Refused
 from oauthbroker.grants.grants import Vault
 from oauthbroker.model.apps import App
 from oauthbroker.model.settings import Settings
-from oauthbroker.personal.app_changes import AppChange
+from oauthbroker.personal.app_files import AppChange
 from oauthbroker.personal.command_lines import with_config
 from oauthbroker.personal.key_place import locked
 from oauthbroker.personal.places import Places
@@ -83,7 +83,11 @@ def app_of(running: Running, places: Places, name: str) -> App:
     """Return an app of the configuration. Raises Refused for a file that holds no app of its name."""
     if name in running.parts.apps:
         return running.parts.apps[name]
-    raise Refused(f"{places.app_file(name)} holds no app {name}. Move it away, then run: oauthbroker login {name}")
+    raise Refused(holds_no_app(places, name))
+
+
+def holds_no_app(places: Places, name: str) -> str:
+    return f"{places.app_file(name)} holds no app {name}. Move it away, then run: oauthbroker login {name}"
 
 
 def _made(places: Places) -> Settings:

@@ -9,16 +9,17 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oauthbroker.broker import Broker
+from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.observability.logging import Log
 from oauthbroker.serving.connection_slots import Terms
 from oauthbroker.serving.http1.connection import ListenerConfig
 from oauthbroker.serving.http1.warm_connection import WarmConnection
 from oauthbroker.serving.listeners import Listeners
-from oauthbroker.web.api.local_socket import LocalOnly
 from oauthbroker.web.gate.public_path import public_path
+from oauthbroker.web.gate.request_limits import LOCAL
 from oauthbroker.web.middleware.forwarded import Proxies
 
 GRACE_SECONDS = 15  # for requests under way; longer where a provider call may take longer
@@ -67,6 +68,19 @@ async def served(
         await task
 
 
+@dataclass(frozen=True, slots=True)
+class _LocalOnly:
+    """The API at the socket of a person's own connections. Marks each request, so that its caller is the person alone,
+    with any headers."""
+
+    api: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope["extensions"] = {**(scope.get("extensions") or {}), LOCAL: {}}
+        await self.api(scope, receive, send)
+
+
 @asynccontextmanager
 async def broker_served(
     broker: Broker, listeners: Listeners, log: Log, *, pages: ASGIApp | None = None
@@ -79,7 +93,7 @@ async def broker_served(
         (pages or (web.pages if settings.api_apart else web.app), listeners.pages),
         (web.api, listeners.api),
         (web.api, listeners.unix),
-        (LocalOnly(web.api), listeners.local),
+        (_LocalOnly(web.api), listeners.local),
     ]
     async with AsyncExitStack() as stack:
         servers = []

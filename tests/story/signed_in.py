@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from oauthbroker.testing import Browser
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.canary import Canaries
-from tests.kit.running_broker import BASE, Harness
+from tests.kit.running_broker import ALICE, BASE, Harness
 
 ADMIN = f"{BASE}/admin"
 ADMIN_LOGIN = f"{ADMIN}/login"
@@ -40,6 +40,16 @@ async def connections_browser(harness: Harness, subjects: Mapping[str, str], bro
     page = await person.submit()
     assert (303, CONNECTIONS) == (page.status, page.location), page.text
     assert 200 == (await person.follow()).status
+    return person
+
+
+async def disconnect_browser(harness: Harness) -> Browser:
+    """A person who is asked whether their connection of `mail` shall end."""
+    await harness.connected()
+    grant = await harness.grant()
+    assert grant is not None
+    person = await connections_browser(harness, {"user": ALICE})
+    await person.open(f"{CONNECTIONS}/{grant.id}/disconnect")
     return person
 
 

@@ -30,7 +30,7 @@ from tests.kit.running_broker import (
     user_app,
 )
 from tests.story.binding_kit import CORP_ALICE, broker_login, confirming_app
-from tests.story.signed_in import ADMIN, ADMIN_LOGIN, CONNECTIONS, connections_browser, operator_browser
+from tests.story.signed_in import ADMIN, ADMIN_LOGIN, connections_browser, disconnect_browser, operator_browser
 
 DAY_SECONDS = 24 * 3600
 
@@ -113,12 +113,7 @@ async def cancel(harness: Harness) -> Button:
 
 
 async def disconnect(harness: Harness) -> Button:
-    await harness.connected()
-    grant = await harness.grant()
-    assert grant is not None
-    person = await connections_browser(harness, {"user": ALICE})
-    await person.open(f"{CONNECTIONS}/{grant.id}/disconnect")
-    return person, "/disconnect", None
+    return await disconnect_browser(harness), "/disconnect", None
 
 
 async def switch(harness: Harness) -> Button:

@@ -62,12 +62,17 @@ async def go_to_login(person: Browser, form: str = "/sign-in") -> str:
     return page.next_url
 
 
-async def sign_in(harness: Harness, corp: IdentityProvider, account: str = "alice") -> Browser:
-    """A person signed in at the login and came back."""
+async def at_login(harness: Harness) -> tuple[Browser, str]:
+    """A person who has pressed the button, and the login's address."""
     person = harness.browser()
     await person.open(ADMIN_LOGIN)
-    url = await go_to_login(person)
-    await person.open(await corp.agree(url, account, browser=person))
+    return person, await go_to_login(person)
+
+
+async def sign_in(harness: Harness, corp: IdentityProvider, account: str = "alice") -> Browser:
+    """A person signed in at the login and came back."""
+    person, login = await at_login(harness)
+    await person.open(await corp.agree(login, account, browser=person))
     return person
 
 
@@ -105,9 +110,8 @@ async def test_an_operator_signs_in_with_their_own_account_and_the_audit_log_nam
 async def test_the_login_is_asked_for_an_id_token_bound_to_this_browser(
     harness: Harness, corp: IdentityProvider
 ) -> None:
-    person = harness.browser()
-    await person.open(ADMIN_LOGIN)
-    asked = dict(parse_qsl(urlsplit(await go_to_login(person)).query))
+    person, login = await at_login(harness)
+    asked = dict(parse_qsl(urlsplit(login).query))
     assert (CALLBACK, "S256", "openid") == (asked["redirect_uri"], asked["code_challenge_method"], asked["scope"])
     assert all(len(asked[name]) >= 43 for name in ("state", "nonce", "code_challenge"))
     await person.open(ADMIN_LOGIN)
@@ -140,9 +144,7 @@ async def test_after_a_refused_sign_in_the_login_asks_for_another_account(
     harness: Harness, corp: IdentityProvider
 ) -> None:
     """The provider's own session would bring the same account each time."""
-    person = harness.browser()
-    await person.open(ADMIN_LOGIN)
-    first = await go_to_login(person)
+    person, first = await at_login(harness)
     assert "prompt" not in dict(parse_qsl(urlsplit(first).query))
     await person.open(await corp.agree(first, "bob", browser=person))
     second = await go_to_login(person)
@@ -182,9 +184,8 @@ async def test_a_claim_makes_an_operator_and_the_demanded_method_is_met(
 
 @pytest.mark.parametrize("harness", [{"acr": ("phr", "phrh")}], indirect=True)
 async def test_the_demanded_method_is_requested(harness: Harness) -> None:
-    person = harness.browser()
-    await person.open(ADMIN_LOGIN)
-    assert "phr phrh" == dict(parse_qsl(urlsplit(await go_to_login(person)).query))["acr_values"]
+    _, login = await at_login(harness)
+    assert "phr phrh" == dict(parse_qsl(urlsplit(login).query))["acr_values"]
 
 
 async def test_a_key_is_no_way_in_where_operators_have_the_login(harness: Harness) -> None:
@@ -243,15 +244,13 @@ async def test_a_callback_in_another_browser_is_refused(harness: Harness, corp: 
 
 
 async def test_a_callback_is_good_once_and_not_after_ten_minutes(harness: Harness, corp: IdentityProvider) -> None:
-    person = harness.browser()
-    await person.open(ADMIN_LOGIN)
-    url = await corp.agree(await go_to_login(person), "alice", browser=person)
+    person, login = await at_login(harness)
+    url = await corp.agree(login, "alice", browser=person)
     await person.open(url)
     assert (303, ADMIN) == (person.page.status, person.page.location)
     assert (await person.open(url)).status >= 400
-    late = harness.browser()
-    await late.open(ADMIN_LOGIN)
-    url = await corp.agree(await go_to_login(late), "alice", browser=late)
+    late, login = await at_login(harness)
+    url = await corp.agree(login, "alice", browser=late)
     harness.clock.advance(601)
     assert (await late.open(url)).status >= 400
     assert await is_out(late)
@@ -259,9 +258,8 @@ async def test_a_callback_is_good_once_and_not_after_ten_minutes(harness: Harnes
 
 @pytest.mark.parametrize("place", [0, 12, 13, 40, -44, -1], ids=str)
 async def test_a_changed_cookie_is_none(harness: Harness, corp: IdentityProvider, place: int) -> None:
-    person = harness.browser()
-    await person.open(ADMIN_LOGIN)
-    url = await corp.agree(await go_to_login(person), "alice", browser=person)
+    person, login = await at_login(harness)
+    url = await corp.agree(login, "alice", browser=person)
     cookie = person.cookies["oab-admin-sign-in"]
     letters = list(cookie.value)
     letters[place] = "1" if letters[place] != "1" else "0"
@@ -274,9 +272,8 @@ async def test_a_changed_cookie_is_none(harness: Harness, corp: IdentityProvider
 async def test_a_refused_or_malformed_callback_leads_back_to_the_sign_in(
     harness: Harness, corp: IdentityProvider, query: str
 ) -> None:
-    person = harness.browser()
-    await person.open(ADMIN_LOGIN)
-    state = dict(parse_qsl(urlsplit(await go_to_login(person)).query))["state"]
+    person, login = await at_login(harness)
+    state = dict(parse_qsl(urlsplit(login).query))["state"]
     page = await person.open(f"{CALLBACK}?{query.format(state=state)}")
     assert page.status >= 400
     assert "did not work" in page.text
@@ -285,9 +282,8 @@ async def test_a_refused_or_malformed_callback_leads_back_to_the_sign_in(
 
 
 async def test_a_prefetched_callback_redeems_nothing(harness: Harness, corp: IdentityProvider) -> None:
-    person = harness.browser()
-    await person.open(ADMIN_LOGIN)
-    url = await corp.agree(await go_to_login(person), "alice", browser=person)
+    person, login = await at_login(harness)
+    url = await corp.agree(login, "alice", browser=person)
     assert (await person.open(url, headers={"sec-purpose": "prefetch"})).status >= 400
     assert 0 == corp.count("token")
 
@@ -303,9 +299,7 @@ async def test_a_user_of_the_login_is_no_operator_at_its_other_callback(
     harness: Harness, corp: IdentityProvider
 ) -> None:
     """A code for `/login/callback` is refused by the provider: the redirect address differs (RFC 6749 section 4.1.3)."""
-    person = harness.browser()
-    await person.open(ADMIN_LOGIN)
-    url = await go_to_login(person)
+    person, url = await at_login(harness)
     other = url.replace("%2Fadmin%2Fcallback", "%2Flogin%2Fcallback")
     assert other != url
     back = (await corp.agree(other, "alice", browser=person)).replace("/login/callback", "/admin/callback")
@@ -473,9 +467,7 @@ def test_a_sign_in_ends_at_a_page_of_ours_alone(to: str, path: str) -> None:
 
 
 async def test_the_sign_in_cookie_holds_no_verifier(harness: Harness, corp: IdentityProvider) -> None:
-    person = harness.browser()
-    await person.open(ADMIN_LOGIN)
-    url = await go_to_login(person)
+    person, url = await at_login(harness)
     cookie = person.cookies["oab-admin-sign-in"]
     await person.open(await corp.agree(url, "alice", browser=person))
     (sent,) = corp.seen("authorization_code")

@@ -12,7 +12,7 @@ from oauthbroker.testing.browser import Page
 from oauthbroker.web.words import ERRORS, PAGES
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.running_broker import ALICE, BASE, Harness
-from tests.story.signed_in import CONNECTIONS, connections_browser, submit_form
+from tests.story.signed_in import CONNECTIONS, connections_browser, disconnect_browser, submit_form
 
 AGAIN = PAGES["en"].reload_button
 
@@ -49,12 +49,8 @@ async def test_a_browser_that_takes_no_cookies_is_told_to_allow_them(harness: Ha
 
 
 async def test_a_page_of_before_a_second_link_says_that_it_is_out_of_date_and_leads_on(harness: Harness) -> None:
-    await harness.connected()
-    grant = await harness.grant()
-    assert grant is not None
-    person = await connections_browser(harness, {"user": ALICE})
-    page = await person.open(f"{CONNECTIONS}/{grant.id}/disconnect")
-    old = next(each for each in page.document.forms if each.action.endswith("/disconnect"))
+    person = await disconnect_browser(harness)
+    old = next(each for each in person.page.document.forms if each.action.endswith("/disconnect"))
     await connections_browser(harness, {"user": ALICE}, person)
     refused = await person.submit(form=old)
     assert_error_page(refused, Code.OWNER_BINDING_FAILED, "formOutdated")
@@ -64,11 +60,7 @@ async def test_a_page_of_before_a_second_link_says_that_it_is_out_of_date_and_le
 
 
 async def test_a_connection_that_is_ended_twice_was_nothing_left_to_do(harness: Harness) -> None:
-    await harness.connected()
-    grant = await harness.grant()
-    assert grant is not None
-    person = await connections_browser(harness, {"user": ALICE})
-    await person.open(f"{CONNECTIONS}/{grant.id}/disconnect")
+    person = await disconnect_browser(harness)
     await harness.broker.grants.revoke("mail", ALICE)
     page = await submit_form(person, "/disconnect")
     assert f"{CONNECTIONS}?done=nothing" == page.location

@@ -20,8 +20,7 @@ from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.accounts import is_account
 from oauthbroker.personal import app_files
-from oauthbroker.personal.app_changes import AppChange
-from oauthbroker.personal.app_files import MCP, SECRET_KEY, Answers
+from oauthbroker.personal.app_files import MCP, SECRET_KEY, Answers, AppChange
 from oauthbroker.personal.command_lines import NO_ACCOUNT, with_config
 from oauthbroker.personal.key_place import use_keychain
 from oauthbroker.personal.local_broker import open_local_vault

@@ -16,7 +16,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.apps import App
 from oauthbroker.model.token_results import SessionOutcome
-from oauthbroker.personal.app_changes import AppChange
+from oauthbroker.personal.app_files import AppChange
 from oauthbroker.personal.command_lines import command_for, named
 from oauthbroker.personal.local_broker import app_of, open_local
 from oauthbroker.personal.logins import Consent, LocalLogin, connections, known_as

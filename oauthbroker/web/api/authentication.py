@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from http import HTTPStatus
+from typing import Final
 
 from starlette.requests import Request
 
 from oauthbroker.access.api_keys import PREFIX as KEY_PREFIX
 from oauthbroker.access.api_keys import ApiKeys
-from oauthbroker.access.local_caller import LOCAL_CALLER, LocalCaller
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.access.turns import Turns
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.local_turn import local_turn
 from oauthbroker.model.settings import Role, Settings, Who
 from oauthbroker.model.turn_token import PREFIX as TURN_PREFIX
 from oauthbroker.model.turn_token import TurnToken
@@ -33,6 +35,14 @@ class RuntimeCaller:
     name: str
     roles: frozenset[Role]
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalCaller(TurnTokenHolder):
+    """A command of the person whose own `serve` this is. Gets tokens of one fixed subject. It holds no
+    turn token, and the rights of one are none of its own."""
+
+
+LOCAL_CALLER: Final = LocalCaller(turn=local_turn(), turn_id="local", expires_at=datetime.max.replace(tzinfo=UTC))
 
 Caller = RuntimeCaller | TurnTokenHolder
 TURN_BEARER, _KEY = f"{TURN_PREFIX}.", f"{KEY_PREFIX}."

@@ -17,6 +17,7 @@ from oauthbroker.web.api.handler_call import AnyCall, ApiCall, reply
 from oauthbroker.web.api.proxied_body import ProxiedBody
 from oauthbroker.web.api.request_models import EraseSubject, GrantPath, GrantsQuery, NoParameters
 from oauthbroker.web.gate.request_limits import UnsupportedBody, may_take_long
+from oauthbroker.web.middleware.exchange import only_value
 
 _LINES, _KEY = b"application/x-ndjson", re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -35,7 +36,8 @@ async def list_grants(call: ApiCall[NoParameters, GrantsQuery, NoParameters]) ->
 
 async def import_grants(call: AnyCall) -> Response:
     """Import grants, JSON lines that are written as they come. Nothing of a line is stored but the grant it becomes."""
-    kind, key = _header(call, b"content-type"), _header(call, b"idempotency-key")
+    headers = call.request.scope["headers"]
+    kind, key = only_value(headers, b"content-type") or b"", only_value(headers, b"idempotency-key") or b""
     if kind.partition(b";")[0].strip().lower() != _LINES:
         raise UnsupportedBody("importLines")
     if not _KEY.fullmatch(key) or call.caller is None:
@@ -44,12 +46,6 @@ async def import_grants(call: AnyCall) -> Response:
     may_take_long(call.request)  # each piece of the body has a limit
     pieces = ProxiedBody(call.request).pieces()
     return reply(await call.services.grants.import_requests.run(id_of(call.caller), key.decode(), pieces, call.still))
-
-
-def _header(call: AnyCall, wanted: bytes) -> bytes:
-    """Return the one value of a header; empty for none or several."""
-    values = [value for name, value in call.request.scope["headers"] if name == wanted]
-    return values[0] if len(values) == 1 else b""
 
 
 async def grant_record(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> Response:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from functools import cache, lru_cache
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
@@ -23,6 +23,7 @@ from oauthbroker.web.gate.request_limits import UnsupportedBody
 M = TypeVar("M", bound=RequestModel)
 MOST_PROBLEMS = 16
 MOST_BODIES, LONGEST_BODY = 1_000, 2048  # that are remembered
+MOST_SCHEMAS = 256  # of models that refused something; plug-ins have their own
 LONGEST_NAME = 64  # of a field that is looked for among ours
 _JSON = b"application/json"
 _HINTS = {
@@ -97,12 +98,12 @@ def _parsed(model: type[M], body: bytes) -> M:
     try:
         return model.model_validate(members)
     except ValidationError as error:
-        problems, meant = _problems(model, error), _meant(model, error)
-    if problems == [{"pointer": "/tools", "problem": "value"}] and isinstance(tools := members["tools"], dict):
+        refused = _refusal(model, error)
+    if refused.errors == ({"pointer": "/tools", "problem": "value"},) and isinstance(tools := members["tools"], dict):
         for number, tool in enumerate(tools, 1):
             if not is_tool(tool):
                 raise NoToolName(number)
-    raise RequestInvalid(problems, meant)
+    raise refused
 
 
 _remembered = lru_cache(MOST_BODIES)(_parsed)  # what a body means follows from its bytes alone
@@ -127,24 +128,29 @@ def _from_strings(model: type[M], fields: dict[str, str]) -> M:
     try:
         return model.model_validate_strings(fields)
     except ValidationError as error:
-        problems, meant = _problems(model, error), _meant(model, error)
-    raise RequestInvalid(problems, meant)
+        refused = _refusal(model, error)
+    raise refused
 
 
-def _problems(model: type[RequestModel], error: ValidationError) -> list[dict[str, str]]:
+def _refusal(model: type[RequestModel], error: ValidationError) -> RequestInvalid:
+    found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]
+    return RequestInvalid(_problems(model, found), _meant(model, found))
+
+
+def _problems(model: type[RequestModel], found: Sequence[ErrorDetails]) -> list[dict[str, str]]:
     """Name the place of each error by our own names: a caller's key or value may be a secret in the wrong place."""
     ours = _names_in(model)
-    found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]
     made = [{"pointer": _pointer(each, ours), "problem": _PROBLEMS.get(each["type"], _sort(each))} for each in found]
     return [each for number, each in enumerate(made) if each not in made[:number]]
 
 
-def _meant(model: type[RequestModel], error: ValidationError) -> dict[str, str]:
+def _meant(model: type[RequestModel], found: Sequence[ErrorDetails]) -> dict[str, str]:
     """Return which field of its object an unknown field was meant to be, and the object; empty if none is close."""
-    for each in error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]:
+    schema = _schema_of(model)
+    for each in found:
         if each["type"] == "extra_forbidden":
             *steps, word = each["loc"]
-            holder = schema = _schema(model)
+            holder = schema
             for step in steps:
                 holder = holder.get("properties", {}).get(step, {})
                 ref = next((it["$ref"] for it in (holder, *holder.get("anyOf", ())) if "$ref" in it), "")
@@ -152,11 +158,6 @@ def _meant(model: type[RequestModel], error: ValidationError) -> dict[str, str]:
             if near := nearest(str(word)[:LONGEST_NAME], holder.get("properties", ())):
                 return {"place": "/" + "/".join(map(str, steps)), "nearest": near}
     return {}
-
-
-@cache
-def _schema(model: type[RequestModel]) -> Mapping[str, Any]:
-    return model.model_json_schema()
 
 
 def _sort(problem: ErrorDetails) -> Literal["type", "value"]:
@@ -187,6 +188,12 @@ def _hint(problems: list[dict[str, str]]) -> str:
 
 
 def _names_in(model: type[RequestModel]) -> frozenset[str]:
-    schema = model.model_json_schema()
+    schema = _schema_of(model)
     parts = [schema, *schema.get("$defs", {}).values()]
     return frozenset(name for part in parts for name in part.get("properties", ()))
+
+
+@lru_cache(MOST_SCHEMAS)
+def _schema_of(model: type[RequestModel]) -> dict[str, Any]:
+    """Return the schema of a model. Making it takes longer than all else of a refusal."""
+    return model.model_json_schema()

@@ -94,21 +94,18 @@ def cookie_header(name: str, value: str, *, secure: bool, max_age: int) -> str:
 
 def has_cookie(headers: Headers, prefix: str) -> bool:
     """Return whether a browser sends any cookie whose name begins like ours."""
-    pairs = (pair.strip(" \t") for header in headers.getlist("cookie") for pair in header.split(";"))
-    return any(pair.startswith(prefix) for pair in pairs)
+    return any(pair.startswith(prefix) for pair in _cookies(headers))
 
 
 def read_cookie(headers: Headers, name: str) -> str | None:
-    """Return the value of our cookie `name`, or None: absent, doubled (cookie tossing), quoted or misshapen.
-
-    Only space and tab are trimmed: anything wider would let a name behind U+2000 pass for `__Host-x`.
-    """
-    values = [
-        value
-        for header in headers.getlist("cookie")
-        for key, _, value in (pair.strip(" \t").partition("=") for pair in header.split(";"))
-        if key == name
-    ]
+    """Return the value of our cookie `name`, or None: absent, doubled (cookie tossing), quoted or misshapen."""
+    values = [value for key, _, value in (pair.partition("=") for pair in _cookies(headers)) if key == name]
     if len(values) != 1 or not values[0] or not _COOKIE_VALUE.fullmatch(values[0]):
         return None
     return values[0]
+
+
+def _cookies(headers: Headers) -> list[str]:
+    """Return each `name=value`. Only space and tab are trimmed: anything wider would let a name behind U+2000 pass for
+    `__Host-x`."""
+    return [pair.strip(" \t") for header in headers.getlist("cookie") for pair in header.split(";")]

@@ -25,7 +25,7 @@ from oauthbroker.web.html.connections_html import UserLayout, render_end
 from oauthbroker.web.html.plugin_pages import PluginPagesServed
 from oauthbroker.web.html.readable_times import field_of, stamp_element
 from oauthbroker.web.html.rendering import Page
-from oauthbroker.web.html.scope_sentences import scope_line
+from oauthbroker.web.html.scope_sentences import shown_scopes
 from oauthbroker.web.html.shown_names import host_of, plain_phrase, shown, whole_word
 from oauthbroker.web.words import ADMIN, Words
 
@@ -114,7 +114,7 @@ def render_grants(layout: AdminLayout, found: Found, wanted: GrantFilter, apps: 
 
 
 def render_grant(layout: AdminLayout, row: GrantView, use: GrantUse | None, audit_name: str) -> Page:
-    scopes = [scope_line(row.provider, scope, layout.locale) for scope in row.scopes[:100]]
+    scopes, _ = shown_scopes(row.provider, row.scopes, layout.locale)
     title = plain_phrase(layout.text.grant_title, app=row.app)
     return layout.page("grant", title, "/grants", row=row, use=use, audit_name=audit_name, scopes=scopes)
 

@@ -13,11 +13,10 @@ from oauthbroker.core.errors import Locale
 from oauthbroker.grants.connections import GrantConnection, Service
 from oauthbroker.web.html.readable_times import time_element
 from oauthbroker.web.html.rendering import Page, page
-from oauthbroker.web.html.scope_sentences import brand_of, scope_line
+from oauthbroker.web.html.scope_sentences import brand_of, shown_scopes
 from oauthbroker.web.html.shown_names import phrase, plain_phrase
 from oauthbroker.web.words import CONNECTIONS, Words
 
-SCOPES_SHOWN = 100
 Ending = Literal["unopened", "closed", "left"]
 
 
@@ -90,11 +89,12 @@ def render_end(kind: str, title: str, lead: str, locale: Locale) -> Page:
 
 def _card(layout: UserLayout, it: GrantConnection) -> dict[str, Any]:
     """Return the words of one connection's card."""
+    scopes, more = shown_scopes(it.app.provider, it.grant.scopes, layout.locale)
     return {
         "it": it,
         "state": _state(layout, it),
-        "scopes": [scope_line(it.app.provider, scope, layout.locale) for scope in it.grant.scopes[:SCOPES_SHOWN]],
-        "more": max(0, len(it.grant.scopes) - SCOPES_SHOWN),
+        "scopes": scopes,
+        "more": more,
         "path": f"/connections/{it.grant.id}",
     }
 

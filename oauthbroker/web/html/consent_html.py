@@ -23,7 +23,7 @@ from oauthbroker.model.provider_api import ApiHost
 from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.records.pending_code import grouped
 from oauthbroker.web.html.rendering import Page, page
-from oauthbroker.web.html.scope_sentences import SCOPES_SHOWN, provider_title, scope_line
+from oauthbroker.web.html.scope_sentences import provider_title, scope_line, shown_scopes
 from oauthbroker.web.html.shown_names import (
     HOST_LIMIT,
     Titles,
@@ -181,7 +181,8 @@ def qr_svg(address: str) -> Markup:
 def _request_words(view: ConnectView, locale: Locale) -> dict[str, Any]:
     """Return the request for consent: the agent, its scopes, the subject, the expiry."""
     text, asked = PAGES[locale], view.asked
-    provider, scopes = asked.app.provider, asked.scopes
+    provider = asked.app.provider
+    scopes, more_scopes = shown_scopes(provider, asked.scopes, locale)
     return {
         "view": view,
         "asked": asked,
@@ -190,8 +191,8 @@ def _request_words(view: ConnectView, locale: Locale) -> dict[str, Any]:
         "provider": provider_title(provider, view.provider_host) or asked.app.display_name,
         "sharing": text.subject_shared if asked.app.subject_mode == "global" else text.subject_personal,
         "expiry": Markup('<time datetime="{}">{}</time>').format(printed(asked.expires_at), _expiry(view, text)),
-        "scopes": [scope_line(provider, scope, locale) for scope in scopes[:SCOPES_SHOWN]],
-        "more_scopes": max(0, len(scopes) - SCOPES_SHOWN),
+        "scopes": scopes,
+        "more_scopes": more_scopes,
         "scopes_for_user": [scope_line(provider, scope, locale) for scope in asked.scopes_for_user],
     }
 

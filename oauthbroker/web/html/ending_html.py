@@ -7,7 +7,7 @@ from typing import Literal
 from oauthbroker.authorization.page_results import AuthorizationEnd
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.web.html.rendering import Page, page
-from oauthbroker.web.html.scope_sentences import SCOPES_SHOWN, scope_line
+from oauthbroker.web.html.scope_sentences import shown_scopes
 from oauthbroker.web.html.shown_names import (
     Titles,
     plain_phrase,
@@ -25,7 +25,8 @@ _STATUS: dict[Outcome, int] = {
 def render_done(ending: AuthorizationEnd, token: str, locale: Locale) -> Page:
     """Render the connected account, its permissions, and the way to the page where it can be disconnected: a button for
     a user who is proven, who has a `token` for its form, else where to get a link."""
-    app, scopes = ending.app, ending.scopes or ()
+    app = ending.app
+    scopes, more_scopes = shown_scopes(app.provider, ending.scopes or (), locale)
     return page(
         "done.html",
         locale,
@@ -37,8 +38,8 @@ def render_done(ending: AuthorizationEnd, token: str, locale: Locale) -> Page:
         account_name=ending.account_name,
         chosen=ending.chosen,
         token=token,
-        scopes=[scope_line(app.provider, scope, locale) for scope in scopes[:SCOPES_SHOWN]],
-        more_scopes=max(0, len(scopes) - SCOPES_SHOWN),
+        scopes=scopes,
+        more_scopes=more_scopes,
         is_known=ending.scopes is not None and app.credential is None,
         is_partly=ending.is_partly,
         asker=ending.asker,

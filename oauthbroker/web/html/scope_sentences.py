@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from oauthbroker.core.dataclasses import dataclass
 from oauthbroker.core.errors import Locale
 from oauthbroker.web.words import SECTIONS
@@ -22,6 +24,12 @@ def scope_line(provider: str, scope: str, locale: Locale) -> ScopeLine:
     """Return a permission in the reader's words. An unknown scope has none: a guess could hide its permissions."""
     words = SECTIONS[locale]
     return ScopeLine(words.get(f"scopes.{provider}", {}).get(scope) or words["scopes"].get(scope, ""), scope)
+
+
+def shown_scopes(provider: str, scopes: Sequence[str], locale: Locale) -> tuple[list[ScopeLine], int]:
+    """Return the first permissions of a request or grant, and how many more there are."""
+    lines = [scope_line(provider, scope, locale) for scope in scopes[:SCOPES_SHOWN]]
+    return lines, len(scopes) - len(lines)
 
 
 def brand_of(provider: str) -> str:

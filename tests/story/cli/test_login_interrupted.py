@@ -13,7 +13,7 @@ import yaml
 
 import oauthbroker
 from oauthbroker.personal import logins
-from oauthbroker.personal.app_changes import AppChange
+from oauthbroker.personal.app_files import AppChange
 from oauthbroker.testing import Canaries, Client, IdentityProvider
 from tests.story.cli.login_kit import Person
 from tests.story.mcp_apps_kit import mcp_site

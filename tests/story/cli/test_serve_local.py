@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import oauthbroker
-from oauthbroker.access.local_caller import LOCAL_CALLER
 from oauthbroker.client.address import Address
 from oauthbroker.client.client_call import ClientCall, Reply
 from oauthbroker.client.retries import Wire
@@ -36,7 +35,7 @@ from oauthbroker.personal.serve_socket import local_listener, serve_client
 from oauthbroker.serving.listeners import Listeners
 from oauthbroker.serving.server import broker_served
 from oauthbroker.testing import IdentityProvider
-from oauthbroker.web.api.authentication import may
+from oauthbroker.web.api.authentication import LOCAL_CALLER, may
 from oauthbroker.web.api.call_table import OPERATIONS, PROBES
 from oauthbroker.wiring.running import Running
 from tests.kit.cli import MAIN, command, environment, wait_until_up

@@ -135,3 +135,19 @@ def test_a_subject_is_bounded_in_bytes(subject: str, fits: bool) -> None:
 def test_a_turn_names_its_swarm_over_the_api_as_it_does_in_process(swarm: str | dict[str, str]) -> None:
     said = {"agentName": "planner", "instanceKey": "1", "swarmRef": swarm}
     assert Turn.from_json(said) == replace(turn_of(validated(request_models.TurnBody, said)), auth=None)
+
+
+def test_a_hundred_refusals_of_a_call_make_its_schema_once() -> None:
+    """It takes milliseconds to make, and who sends the wrong bodies decides how often."""
+    made = []
+
+    class Narrow(request_models.Narrow):
+        @classmethod
+        def model_json_schema(cls, *args: Any, **options: Any) -> dict[str, Any]:
+            made.append(cls)
+            return super().model_json_schema(*args, **options)
+
+    for number in range(100):
+        with pytest.raises(RequestInvalid):
+            validated(Narrow, {f"unknown{number}": 1})
+    assert [Narrow] == made
