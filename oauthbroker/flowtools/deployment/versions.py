@@ -16,7 +16,7 @@ from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
 from oauthbroker.flowtools.risk.audit_types import VersionActivated, VersionDeployed, VersionWithdrawn
 from oauthbroker.flowtools.risk.records import Entry
 from oauthbroker.flowtools.specification.policies import Policy, load_policy
-from oauthbroker.flowtools.specification.source import FlowRefused, nearest, refusal_at
+from oauthbroker.flowtools.specification.source import FlowRefused, nearest, refusal_at, refuse
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, policy_names, refuse_changed
 from oauthbroker.plugins import Clock, ConfigProblem, PluginAudit, PluginState, SystemClock
 
@@ -53,7 +53,7 @@ class FlowVersions:
         findings, yellow ones that are not acknowledged, and a version that is there with other bytes."""
         tool, given = load_tool(raw, file), list(policies)
         assessment = assess(tool, given)
-        records.refuse_undeployable(tool, assessment)
+        refuse(records.undeployable(tool, assessment))
         by, named = records.person(by), {name for _, name in policy_names(tool)}
         about: dict[str, Any] = {"tool": tool.name, "version": tool.version, "digest": tool.source.digest}
         audited = VersionDeployed(**about, actor=account or by, by=by)
@@ -201,7 +201,7 @@ class FlowVersions:
             raise refusal_at(where, *records.DAMAGED)
         policies = tuple(load_policy(json.dumps(each).encode(), where) for each in text["policies"])
         assessment = assess(tool, policies)
-        records.refuse_undeployable(tool, assessment)
+        refuse(records.undeployable(tool, assessment))
         self.acknowledgements.refuse_missing(tool, assessment)
         about: dict[str, Any] = {"by": entry["by"], "at": entry["at"], "withdrawn": self.withdrawn(name, number)}
         return DeployedFlow(tool=tool, assessment=assessment, policies=policies, **about)

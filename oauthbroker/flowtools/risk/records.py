@@ -133,7 +133,7 @@ class Acknowledgements:
     ) -> list[FlowFinding]:
         """Record that a person accepts findings, the chosen ones or all, and return the new ones. Raises FlowRefused
         for a tool that cannot be deployed, and BrokerError for an unknown finding."""
-        refuse_undeployable(tool, assessment)
+        refuse(undeployable(tool, assessment))
         by = person(by)
         keys = [finding_key(each) for each in assessment.findings]
         if unknown := sorted(set(chosen) - set(keys)):
@@ -161,13 +161,8 @@ class Acknowledgements:
         )
 
 
-def refuse_undeployable(tool: FlowTool, assessment: RiskAssessment) -> None:
-    """Refuse a tool with problems or red findings. Nothing allows one. Raises FlowRefused."""
-    refuse(undeployable(tool, assessment))
-
-
 def undeployable(tool: FlowTool, assessment: RiskAssessment) -> list[ConfigProblem]:
-    """Return the problems of a tool, and its red findings."""
+    """Return why a tool cannot be deployed: its problems and red findings. Nothing allows one."""
     red = [_problem(tool, each, "red", each.hint) for each in assessment.findings if each.risk == RED]
     return [*assessment.problems, *red]
 

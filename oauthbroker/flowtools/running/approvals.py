@@ -73,14 +73,13 @@ def decline(database: Database, run: str, *, by: str, account: str, audit: Plugi
 
 
 @again
-def cancel(database: Database, run: str, *, by: str, account: str, audit: PluginAudit) -> str:
-    """Cancel a run that has not ended, and return its state. One on which a process works ends at its next step; one
-    that owes something ends when that is undone. Raises ValueError for a run that has ended, or is cancelled already.
-    """
+def cancel(database: Database, run: str, *, by: str, account: str, audit: PluginAudit) -> None:
+    """Cancel a run that has not ended. One on which a process works ends at its next step; one that owes something ends
+    when that is undone. Raises ValueError for a run that has ended, or is cancelled already."""
     with _opened(database, run, audit) as (ways, found):
         ways.check_living(found)
         audit(RunDecided(**of_run(found), decision="cancelled", actor=account, by=by))
-        return ways.cancel(found, _person(by, account)).state
+        ways.cancel(found, _person(by, account))
 
 
 @again

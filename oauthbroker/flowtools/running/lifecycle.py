@@ -152,14 +152,14 @@ class Lifecycle:
         if run.due is None:
             raise ValueError("the run has ended")
 
-    def cancel(self, run: RunRecord, by: str) -> RunRecord:
+    def cancel(self, run: RunRecord, by: str) -> None:
         """Cancel a living run. One on which a process works ends at its next step. Raises ValueError if another one has
         ended or cancelled it meanwhile."""
         living = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.due.is_not(None), RUN.c.cancel.is_(None))
         if self.connection.execute(living.values(cancel=by)).rowcount != 1:
             raise ValueError("the run has ended, or another person has cancelled it: flow runs RUN tells")
-        mine = run.changed({"cancel": by})
-        return self.stop(mine, cancelled(by)) if run.state in {journal.WAITING, journal.ESCALATED} else mine
+        if run.state in {journal.WAITING, journal.ESCALATED}:
+            self.stop(run.changed({"cancel": by}), cancelled(by))
 
     def retry(self, run: RunRecord, *, happened: bool | None) -> RunRecord:
         """Let a run that ended without success go on, in another generation: what certainly had no effect runs again,

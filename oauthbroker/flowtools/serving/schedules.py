@@ -53,8 +53,7 @@ class _NotDueAnymore(Exception):
 
 async def look_at_schedules(service: FlowService) -> None:
     """Start the runs of schedules that are due. A tool that fails keeps no other one back."""
-    flows = list(service.serving.values())
-    for flow in (each for each in flows if each.tool.trigger.type == "cron" and not each.withdrawn):
+    for flow in service.taking("cron"):
         try:
             run = await service.work(partial(fire, service.database, service.runs, flow, service.service_actor(flow)))
         except BrokerError as error:
@@ -138,9 +137,7 @@ class QueueEvents:
 
     async def look(self) -> None:
         """Follow the tools that serve. An agent has one consumer: two tools of one agent get no event."""
-        flows = [each for each in self._service.serving.values() if not each.withdrawn]
-        tools = [each.tool for each in flows if each.tool.trigger.type == "queue"]
-        agents = {each.name: each.trigger.agent or each.name for each in tools}
+        agents = {each.tool.name: _agent_of(each.tool) for each in self._service.taking("queue")}
         taken = Counter([*agents.values(), AGENT])
         wanted = {agent: name for name, agent in agents.items() if taken[agent] == 1}
         stopped = [_stopped(wanted[each], task) for each, task in self._tasks.items() if each in wanted and task.done()]
@@ -172,9 +169,9 @@ class QueueEvents:
             await asyncio.Event().wait()
 
     async def _take(self, agent: str, event: dict[str, Any]) -> None:
-        flows = self._service.serving.values()
-        named = (each for each in flows if each.tool.trigger.type == "queue")
-        flow = next(each for each in named if (each.tool.trigger.agent or each.tool.name) == agent)
+        named = [each for each in self._service.serving.values() if each.tool.trigger.type == "queue"]
+        there = [each for each in named if _agent_of(each.tool) == agent]
+        flow = min(there, key=lambda each: each.withdrawn)  # a tool may follow a withdrawn one
         for tries in range(_PATIENCE):
             try:
                 await self._service.accept(flow, event["payload"], event_key("queue", event["eventId"]))
@@ -187,6 +184,10 @@ class QueueEvents:
                 await asyncio.sleep(_BETWEEN)
             else:
                 return
+
+
+def _agent_of(tool: FlowTool) -> str:
+    return tool.trigger.agent or tool.name
 
 
 def _stopped(tool: str, consumer: asyncio.Task[None]) -> PluginFinding:

@@ -96,6 +96,11 @@ class FlowService:
         except BrokerError:
             return None
 
+    def taking(self, trigger: str) -> list[ReadyFlow]:
+        """Return the flows with this trigger that take new calls."""
+        flows = self.serving.values()
+        return [each for each in flows if each.tool.trigger.type == trigger and not each.withdrawn]
+
     def service_actor(self, flow: ReadyFlow) -> Actor | None:
         """Return the service identity that a tool runs as; None for a public tool without one."""
         name = flow.tool.run_as
@@ -170,7 +175,7 @@ class FlowService:
                 found[name] = self.flow(name)
             except BrokerError as error:
                 problems.append(finding("toolCannotRun", f"{name}: {error.note}", "Run `oauthbroker flow versions`."))
-        for pair in same_secret(flow.tool for flow in found.values()):
+        for pair in same_secret(flow.tool for flow in found.values() if not flow.withdrawn):
             for one, other in (pair, pair[::-1]):
                 found.pop(one.name, None)
                 text = f"{one.name}: its webhook has the secret of {other.name}, and takes no event."

@@ -36,7 +36,7 @@ class Webhooks:
 
     async def look(self) -> None:
         """Find the webhooks without a secret."""
-        flows = [each for each in self._service.serving.values() if each.tool.trigger.type == "webhook"]
+        flows = self._service.taking("webhook")
         self.problems = tuple([self._problem(each) for each in flows if not await self._secrets(each)])
 
     async def authenticate(self, request: Request) -> str:

@@ -24,6 +24,7 @@ from oauthbroker.flowtools.serving.http_calls import answer, caller_key, from_qu
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.serving.schedules import FIRED, QueueEvents, look_at_schedules
 from oauthbroker.flowtools.serving.service import FlowService
+from oauthbroker.flowtools.serving.webhooks import Webhooks
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.plugins import PluginResource
@@ -173,10 +174,32 @@ async def test_no_trigger_starts_a_withdrawn_version(service: FlowService, tmp_p
     broker = SimpleNamespace(on_granted=None)
     await look_at_schedules(service)
     await (events := QueueEvents(service, broker)).look()  # type: ignore[arg-type]
+    await (webhooks := Webhooks(service, broker)).look()  # type: ignore[arg-type]
+    assert () == webhooks.problems, "a withdrawn webhook needs no secret"
     with pytest.raises(FlowFailed, match="version 1 is withdrawn"):
         await service.accept(service.serving["paid"], {}, "event")
     with service.database.transaction() as connection:
         assert ({}, 0) == (events._tasks, connection.execute(sa.select(sa.func.count()).select_from(RUN)).scalar_one())
+
+
+@pytest.mark.rule("001-withdraw")
+@pytest.mark.parametrize(
+    "trigger", [{"type": "webhook", "webhookSecret": "shop"}, {"type": "queue", "agent": "orders"}]
+)
+async def test_a_tool_takes_over_the_events_of_one_that_is_withdrawn(
+    service: FlowService, tmp_path: Path, trigger: Any
+) -> None:
+    for name in ("earlier", "later"):
+        deploy(tmp_path, note_tool(name, trigger, "'x'", **NIGHTLY, input={"type": "object"}))
+        if name == "earlier":
+            service.versions.withdraw(name, 1, by="bob", serving=True)
+    await service.look()
+    assert (["earlier", "later"], []) == (list(service.serving), codes(service))
+    if trigger["type"] == "queue":
+        events = QueueEvents(service, SimpleNamespace())  # type: ignore[arg-type]
+        await events._take("orders", {"payload": {}, "eventId": "e"})
+        with service.database.transaction() as connection:
+            assert ["later"] == list(connection.execute(sa.select(RUN.c.tool)).scalars())
 
 
 async def test_a_database_that_is_away_is_a_finding_and_calls_may_be_repeated(tmp_path: Path) -> None:
