@@ -21,7 +21,7 @@ from oauthbroker.tools.isolation.places import Mounts, Paths
 from oauthbroker.tools.isolation.seccomp import filter_program
 
 _ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": "/nonexistent"}
-_PATIENCE: Final = 8.0  # seconds: longer than the rounds of the supervisor
+_PATIENCE: Final = 8.0  # seconds: longer than the END_SECONDS of the supervisor
 MIB: Final = 1024 * 1024
 SUPERVISOR: Final = Path(__file__).with_name("supervisor.py")
 AS_USER: Final = Path(__file__).with_name("as_user.py")
