@@ -19,7 +19,7 @@ APART = (
     "testing",
     "store/postgres",
 )  # tests/unit has their budgets
-MOST_OF_THE_CORE = 76_700  # a feature names its own lines; a change without one takes none
+MOST_OF_THE_CORE = 76_520  # a feature names its own lines; a change without one takes none
 
 
 def too_long(source: str) -> list[str]:
