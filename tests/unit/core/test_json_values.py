@@ -83,6 +83,6 @@ def test_a_long_text_with_json_in_it_is_one_value() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"a"', "[" * 100_000, b"\xff", b'{"a": 1}\n{}'])
-def test_what_is_no_object_is_none(text: str | bytes) -> None:
+def test_a_text_that_is_no_object_is_none(text: str | bytes) -> None:
     assert json_object(text) is None
     assert {"a": [1]} == json_object(b'{"a": [1]}')
