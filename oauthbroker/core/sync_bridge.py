@@ -39,7 +39,7 @@ def _result(future: Future[T], timeout: float) -> T:
         pass
     except TimeoutError:
         if future.done() and not future.cancelled():
-            raise  # the coroutine's own
+            return future.result()  # it came at the last moment, or the error is the coroutine's own
         note = "no answer in time"
     finally:
         future.cancel()  # ours to take back, also when Ctrl-C ended the waiting

@@ -146,8 +146,8 @@ class Running:
 
     async def _settle(self, lost: frozenset[tuple[str, str]]) -> None:
         self._lost |= lost
+        await self.parts.plugins.reload()  # before what needs the store
         await self.parts.mcp_clients.sync()
-        await self.parts.plugins.reload()
         await self._end_outdated()
 
     async def _end_outdated(self) -> None:

@@ -27,6 +27,7 @@ from oauthbroker.wiring import plugin_lifecycle as wiring
 from tests.kit.plugin_package import install
 from tests.kit.running_broker import BASE, Harness, running, user_app
 from tests.kit.waiting import until
+from tests.story.mcp_apps_kit import app_at
 
 QUIET = """
 @asynccontextmanager
@@ -489,6 +490,24 @@ async def test_a_plugin_that_does_not_take_a_configuration_is_a_finding_until_it
         plugins.module("garden").act = nothing
         await harness.broker.reload(harness.broker.bundle)
         assert "ok" == harness.broker.health().status
+
+
+async def test_a_plugin_gets_a_new_configuration_also_while_the_clients_of_mcp_servers_cannot_be_read(
+    plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next reload may be days away: until then it would work by the rules of before, and no finding would say so."""
+    plugins.add("garden", FOLLOWS)
+    async with plugins.running() as harness:
+        bundle, clients = harness.broker.bundle, harness.running.parts.repository.clients
+
+        async def fails(*_: Any) -> None:
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+
+        monkeypatch.setattr(type(clients), "get", fails)
+        apps = {**bundle.apps, "tickets": app_at("http://127.0.0.1:9/mcp")}
+        resources = {"garden": PluginResources((PluginResource("Bed", "new", None),))}
+        await harness.broker.reload(replace(bundle, apps=apps, plugins=resources))
+        assert ["new"] == plugins.heard("garden")[-1]
 
 
 async def test_a_refused_configuration_reaches_no_plugin(plugins: Plugins) -> None:

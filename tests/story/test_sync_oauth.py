@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -106,3 +106,20 @@ async def test_what_the_call_itself_raises_arrives(harness: Harness) -> None:
     for error in (BrokerError(Code.STORE_LOCKED), TimeoutError("its own"), ValueError("x")):
         with pytest.raises(type(error), match=str(error.args[0])):
             await in_a_thread(wait_on, loop, refuse(error), 5)
+
+
+def test_an_answer_of_the_moment_in_which_the_time_ends_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    class LastMoment(Future[str]):
+        def result(self, timeout: float | None = None) -> str:
+            if not self.done():
+                self.set_result("done")
+                raise TimeoutError
+            return super().result(timeout)
+
+    async def work() -> str:
+        return "done"
+
+    coroutine = work()
+    with closing(asyncio.new_event_loop()) as loop, closing(coroutine):
+        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", lambda *_: LastMoment())
+        assert "done" == wait_on(loop, coroutine, 0.1)

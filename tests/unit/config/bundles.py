@@ -45,6 +45,18 @@ spec:
       user: {from: tokenResponse, template: "acme:user:{user.id}"}
 """
 )
+KEYED = (
+    HEAD
+    + """kind: CredentialApp
+metadata: {name: meter}
+spec:
+  subjectMode: user
+  fields: {apiKey: {title: API key}}
+  inject: {bearer: "{apiKey}"}
+  api: {hosts: [api.example.com]}
+  owner: {binding: localOperator}
+"""
+)
 GLOBAL = (
     HEAD
     + """kind: OAuthApp

@@ -7,21 +7,9 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.config import load
-from tests.unit.config.bundles import BROKER, HEAD, edited, problems_in, write
+from tests.unit.config.bundles import BROKER, HEAD, KEYED, edited, problems_in, write
 
 LOCAL = edited(BROKER, ("https://broker.example", "http://127.0.0.1:8420"))
-APP = (
-    HEAD
-    + """kind: CredentialApp
-metadata: {name: meter}
-spec:
-  subjectMode: user
-  fields: {apiKey: {title: API key}}
-  inject: {bearer: "{apiKey}"}
-  api: {hosts: [api.example.com]}
-  owner: {binding: localOperator}
-"""
-)
 DATADOG = (
     HEAD
     + "kind: CredentialApp\nmetadata: {name: datadog}\nspec:\n  provider: datadog\n  subjectMode: user\n  params: {}\n"
@@ -33,7 +21,7 @@ HOST = "hosts: [api.example.com]}"
     ("app", "place", "words"),
     [
         (
-            edited(APP, (HOST, 'hosts: ["{apiKey}.example.com"]}\n  connectParams: {apiKey: {}}')),
+            edited(KEYED, (HOST, 'hosts: ["{apiKey}.example.com"]}\n  connectParams: {apiKey: {}}')),
             "spec.fields.apiKey",
             "a parameter and a field",
         ),
@@ -43,12 +31,12 @@ HOST = "hosts: [api.example.com]}"
             "spec.owner.binding",
             "nothing tells whose",
         ),
-        (edited(APP, ("{apiKey}", "{apikey}")), "spec.inject", "{apikey} is no field"),
-        (APP + "  environment: {apiKee: METER_KEY}\n", "spec.environment.apiKee", "no field of this app"),
-        (APP + "  environment: {apiKey: METER KEY}\n", "spec.environment.apiKey", "not the name of a variable"),
-        (APP + "  environment: {apiKey: LD_PRELOAD}\n", "spec.environment.apiKey", "a variable that the system"),
+        (edited(KEYED, ("{apiKey}", "{apikey}")), "spec.inject", "{apikey} is no field"),
+        (KEYED + "  environment: {apiKee: METER_KEY}\n", "spec.environment.apiKee", "no field of this app"),
+        (KEYED + "  environment: {apiKey: METER KEY}\n", "spec.environment.apiKey", "not the name of a variable"),
+        (KEYED + "  environment: {apiKey: LD_PRELOAD}\n", "spec.environment.apiKey", "a variable that the system"),
         (
-            edited(APP, ("localOperator", "brokerLogin")) + "  environment: {apiKey: METER_KEY}\n",
+            edited(KEYED, ("localOperator", "brokerLogin")) + "  environment: {apiKey: METER_KEY}\n",
             "spec.environment",
             "a key for programs",
         ),
@@ -60,4 +48,4 @@ def test_it_is_refused(tmp_path: Path, app: str, place: str, words: str) -> None
 
 
 def test_it_loads(tmp_path: Path) -> None:
-    assert ["meter"] == list(load(write(tmp_path, broker=LOCAL, app=APP)).apps)
+    assert ["meter"] == list(load(write(tmp_path, broker=LOCAL, app=KEYED)).apps)

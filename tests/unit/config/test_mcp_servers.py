@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.config import load, resolve
-from tests.unit.config.bundles import BROKER, HEAD, edited, problems_in, write
+from tests.unit.config.bundles import BROKER, HEAD, KEYED, edited, problems_in, write
 
 APP = (
     HEAD
@@ -64,17 +64,10 @@ def test_an_account_of_an_app_that_has_one_is_refused(tmp_path: Path) -> None:
     assert "The app has one account for each subject" in str(problem)
 
 
-KEYED = (
-    HEAD
-    + """kind: CredentialApp
-metadata: {name: meter}
-spec:
-  subjectMode: user
-  fields: {apiKey: {title: API key}}
-  inject: {bearer: "{apiKey}"}
-  api: {hosts: [mcp.meter.example]}
-  verify: {path: /me, account: "meter:user:{id}"}
-"""
+METER = edited(
+    KEYED,
+    ("api.example.com", "mcp.meter.example"),
+    ("owner: {binding: localOperator}", 'verify: {path: /me, account: "meter:user:{id}"}'),
 )
 OF_KEYS = (
     HEAD
@@ -86,7 +79,7 @@ spec: {url: "https://mcp.meter.example/mcp", oauthAppRef: CredentialApp/meter, t
 
 
 def test_a_server_may_take_the_key_of_a_credential_app(tmp_path: Path) -> None:
-    loaded = resolve(load(write(tmp_path, app=KEYED, server=OF_KEYS, broker=USED)), {}, {})
+    loaded = resolve(load(write(tmp_path, app=METER, server=OF_KEYS, broker=USED)), {}, {})
     assert "CredentialApp/meter" == loaded.plugins["mcp"].of("McpServer")["meter"].spec.app
 
 
@@ -101,5 +94,5 @@ def test_a_server_may_take_the_key_of_a_credential_app(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_server_with_a_key_cannot_say_is_one_problem(tmp_path: Path, old: str, new: str, words: str) -> None:
-    [problem] = problems_in(write(tmp_path, app=KEYED, server=edited(OF_KEYS, (old, new)), broker=USED))
+    [problem] = problems_in(write(tmp_path, app=METER, server=edited(OF_KEYS, (old, new)), broker=USED))
     assert words in str(problem)

@@ -12,20 +12,8 @@ from oauthbroker.config.written import resource_specs
 from oauthbroker.config.written.fields import Strict
 from oauthbroker.config.written.resource_specs import models_in
 from tests.kit.written_forms import SPECS
-from tests.unit.config.bundles import APP, BROKER, HEAD, edited, problems_in, write
+from tests.unit.config.bundles import APP, BROKER, KEYED, edited, problems_in, write
 
-CREDENTIAL = (
-    HEAD
-    + """kind: CredentialApp
-metadata: {name: meter}
-spec:
-  subjectMode: user
-  fields: {apiKey: {title: API key}}
-  inject: {bearer: "{apiKey}"}
-  api: {hosts: [api.example.com]}
-  owner: {binding: localOperator}
-"""
-)
 BUILT = """
 import sys
 from oauthbroker.config import load
@@ -80,7 +68,7 @@ def test_a_rare_part_has_its_validator_once_it_is_written(tmp_path: Path) -> Non
 
 def test_a_credential_app_is_read_by_a_form_of_its_own(tmp_path: Path) -> None:
     local = edited(BROKER, ("https://broker.example", "http://127.0.0.1:8420"))
-    folder = write(tmp_path, broker=local, meter=CREDENTIAL)
+    folder = write(tmp_path, broker=local, meter=KEYED)
     assert ["BrokerSpec CredentialAppSpec Header", "True"] == built(folder)
 
 
